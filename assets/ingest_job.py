@@ -1,0 +1,190 @@
+"""The job that takes one ingest batch from files to drafts, and what it records of them for the UI.
+
+However many pages a run does, it records one materialization an asset: the rows are in the database, an event is for people.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import dagster as dg
+from sqlalchemy import Engine
+
+from assets.specs import INGESTED_IMAGES, SEGMENTED_PAGES, TRANSCRIBED_PAGES
+from resources import Progress, ingest_settings, process_tags, store_url
+from scribe_pipeline.config import Settings
+from scribe_pipeline.contexts import ContextSnapshot
+from scribe_pipeline.engines import EnginePool, check_segmentor, check_transcriber
+from scribe_pipeline.ingest import (
+    RefusedFile,
+    SegmentationSource,
+    SegmentedPage,
+    ValidationSource,
+    load_batch,
+    settle_batch,
+)
+from scribe_pipeline.jobs import TranscribedPage, TranscriptionSource, drain
+from scribe_pipeline.pages import Image
+
+_MAX_PREVIEWS = 12
+_MAX_ROWS = 50
+
+
+class BatchConfig(dg.Config):
+    """Which batch a run works on."""
+
+    batch_id: str
+
+
+@dataclass(frozen=True)
+class BatchRun:
+    """What the ops of a run hand on: the batch, and how many runs had been asked for when this one began."""
+
+    batch_id: UUID
+    generation: int
+
+
+@dg.op
+def validate_files(
+    context: dg.OpExecutionContext,
+    config: BatchConfig,
+    settings: dg.ResourceParam[Settings],
+    database: dg.ResourceParam[Engine],
+    pool: dg.ResourceParam[EnginePool],
+    progress: dg.ResourceParam[Progress],
+) -> BatchRun:
+    """Check the batch's files before any model works, and store the good ones."""
+    context.instance.add_run_tags(context.run_id, process_tags())
+    with database.connect() as connection:
+        batch = load_batch(connection, UUID(config.batch_id))
+    recipe = ContextSnapshot.from_text(batch.context_snapshot)
+    check_segmentor(recipe.segmentation_model)
+    check_transcriber(recipe.transcription_provider, recipe.transcription_model)
+    images: list[Image] = []
+    refused: list[RefusedFile] = []
+
+    def ingested(image: Image) -> None:
+        images.append(image)
+        progress.ingested(image)
+
+    def refuse(file: RefusedFile) -> None:
+        refused.append(file)
+        progress.refused(file)
+
+    source = ValidationSource(ingest_settings(settings, database), batch.id, ingested, refuse)
+    drain([source], pool, settings.lease_seconds, settings.claim_seconds)
+    if images or refused:
+        metadata: dict[str, dg.MetadataValue] = {
+            "batch": dg.MetadataValue.text(str(batch.id)),
+            "images": dg.MetadataValue.int(len(images)),
+            "bytes": dg.MetadataValue.int(sum(image.storage_bytes for image in images)),
+            "refused": dg.MetadataValue.int(len(refused)),
+        }
+        if refused:
+            metadata["refusals"] = _table([{"file": file.filename, "why": file.message} for file in refused])
+        context.log_event(dg.AssetMaterialization(INGESTED_IMAGES, metadata=metadata))
+    return BatchRun(batch.id, batch.dispatch_generation)
+
+
+@dg.op
+def draft_pages(
+    context: dg.OpExecutionContext,
+    run: BatchRun,
+    settings: dg.ResourceParam[Settings],
+    database: dg.ResourceParam[Engine],
+    pool: dg.ResourceParam[EnginePool],
+    progress: dg.ResourceParam[Progress],
+) -> BatchRun:
+    """Find the lines of each stored scan and read them; a page whose lines are known is read before the next is segmented."""
+    segmented: list[SegmentedPage] = []
+    transcribed: list[TranscribedPage] = []
+
+    def on_segmented(page: SegmentedPage) -> None:
+        segmented.append(page)
+        progress.segmented(page)
+
+    def on_transcribed(page: TranscribedPage) -> None:
+        transcribed.append(page)
+        progress.transcribed(page)
+
+    reading = TranscriptionSource(database, store_url(settings), settings.lease_seconds, on_transcribed, run.batch_id)
+    finding = SegmentationSource(
+        ingest_settings(settings, database), run.batch_id, on_segmented, progress.refused, previews=_MAX_PREVIEWS
+    )
+    drain([reading, finding], pool, settings.lease_seconds, settings.claim_seconds)
+    if segmented:
+        context.log_event(dg.AssetMaterialization(SEGMENTED_PAGES, metadata=_segmentation_metadata(run, segmented)))
+    if transcribed:
+        context.log_event(dg.AssetMaterialization(TRANSCRIBED_PAGES, metadata=_transcription_metadata(run, transcribed)))
+    return run
+
+
+@dg.op
+def settle(context: dg.OpExecutionContext, run: BatchRun, database: dg.ResourceParam[Engine]) -> None:
+    """End the batch if nothing of it is left to do, or ask for another run."""
+    batch = settle_batch(database, run.batch_id, run.generation)
+    context.add_output_metadata({"status": batch.status, "dispatch_generation": batch.dispatch_generation})
+
+
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Takes one ingest batch from files to drafts: validate, segment, transcribe. Claims for 20 minutes at most.",
+)
+def process_ingest_batch() -> None:
+    """Validate, then segment and transcribe, then settle."""
+    settle(draft_pages(validate_files()))
+
+
+def _segmentation_metadata(run: BatchRun, pages: Sequence[SegmentedPage]) -> dict[str, dg.MetadataValue]:
+    drawn = [page for page in pages if page.preview is not None]
+    pictures = "\n\n".join(
+        f"**{page.image.label}** ({len(page.lines)} lines)\n\n"
+        f"![{page.image.label}](data:image/jpeg;base64,{base64.b64encode(page.preview or b'').decode()})"
+        for page in drawn
+    )
+    return {
+        "batch": dg.MetadataValue.text(str(run.batch_id)),
+        "pages": dg.MetadataValue.int(len(pages)),
+        "lines": dg.MetadataValue.int(sum(len(page.lines) for page in pages)),
+        "seconds_per_page": dg.MetadataValue.float(sum(page.seconds for page in pages) / len(pages)),
+        "preview": dg.MetadataValue.md(pictures),
+    }
+
+
+def _transcription_metadata(run: BatchRun, pages: Sequence[TranscribedPage]) -> dict[str, dg.MetadataValue]:
+    drafts = [page for page in pages if page.error_category is None]
+    confidences = [page.mean_confidence for page in drafts if page.mean_confidence is not None]
+    metadata: dict[str, dg.MetadataValue] = {
+        "batch": dg.MetadataValue.text(str(run.batch_id)),
+        "pages": dg.MetadataValue.int(len(drafts)),
+        "failed_attempts": dg.MetadataValue.int(len(pages) - len(drafts)),
+        "lines": dg.MetadataValue.int(sum(page.lines for page in drafts)),
+        "failed_lines": dg.MetadataValue.int(sum(page.failed_lines for page in drafts)),
+        "seconds_per_page": dg.MetadataValue.float(sum(page.seconds for page in pages) / len(pages)),
+        "drafts": _table(
+            [
+                {
+                    "page": page.image.label,
+                    "lines": page.lines,
+                    "failed lines": page.failed_lines,
+                    "confidence": "" if page.mean_confidence is None else f"{page.mean_confidence:.2f}",
+                    "seconds": f"{page.seconds:.1f}",
+                    "id": page.image.page_id,
+                }
+                for page in drafts
+            ]
+        ),
+    }
+    if confidences:
+        metadata["mean_confidence"] = dg.MetadataValue.float(sum(confidences) / len(confidences))
+    return metadata
+
+
+def _table(rows: Sequence[dict[str, str | int]]) -> dg.MetadataValue:
+    columns = list(rows[0]) if rows else []
+    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
+    lines += [" | ".join(str(row[column]).replace("|", "\\|") for column in columns) for row in rows[:_MAX_ROWS]]
+    if len(rows) > _MAX_ROWS:
+        lines.append(f"... and {len(rows) - _MAX_ROWS} more")
+    return dg.MetadataValue.md("\n".join(lines))

@@ -1,0 +1,50 @@
+"""`scribe db`: the application database and, if there is none of one's own, the embedded server."""
+
+import os
+import sys
+
+import typer
+
+from commands.output import load_settings
+
+app = typer.Typer(help="The application database.", no_args_is_help=True)
+
+
+@app.command()
+def upgrade() -> None:
+    """Start the server if need be and run the migrations."""
+    from resources import migrated_database
+
+    migrated_database(load_settings()).dispose()
+
+
+@app.command()
+def url() -> None:
+    """Start the server if need be and print the database's URL, which any PostgreSQL client takes."""
+    from resources import database_url
+
+    typer.echo(database_url(load_settings()))
+
+
+@app.command()
+def psql() -> None:
+    """Open psql on the database."""
+    from resources import database_url
+    from scribe_pipeline.database import binary
+
+    address = database_url(load_settings())
+    sys.stdout.flush()
+    os.execv(binary("psql"), ["psql", address])
+
+
+@app.command()
+def stop() -> None:
+    """Stop the embedded server."""
+    from scribe_pipeline.database import EmbeddedServer
+    from scribe_pipeline.errors import Category, ScribeError
+
+    settings = load_settings()
+    if settings.database_url is not None:
+        raise ScribeError(Category.FAILED_PRECONDITION, "SCRIBE_DATABASE_URL names a server that is not Scribe's to stop")
+    stopped = EmbeddedServer(settings.home_path / "postgres").stop()
+    typer.echo("stopped" if stopped else "it was not running")

@@ -1,0 +1,21 @@
+"""`scribe ingest`: a batch for the sensor to pick up."""
+
+from commands.output import load_settings
+from commands.run import ContextOption, PathsArgument, WorkspaceOption
+
+
+def ingest(paths: PathsArgument, context: ContextOption = None, workspace: WorkspaceOption = "default") -> None:
+    """Put scans into the queue and print the batch's id; `scribe dev` works on it."""
+    import typer
+
+    from resources import migrated_database
+    from scribe_pipeline.ingest import collect, request_batch
+
+    settings = load_settings()
+    collection = collect(paths)
+    if collection.passed_over:
+        typer.echo(f"Passed over, as they are no images: {', '.join(collection.passed_over)}", err=True)
+    batch = request_batch(
+        migrated_database(settings), collection, workspace=workspace, context=context, max_attempts=settings.max_attempts
+    )
+    typer.echo(batch.id)

@@ -1,0 +1,41 @@
+"""What commands print: JSON documents and tables on standard output, everything else on standard error."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from scribe_pipeline.config import Settings
+from scribe_pipeline.errors import Category, ScribeError
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
+
+
+def load_settings() -> Settings:
+    """Read the environment. Raises ScribeError that names the variable at fault."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        variable = f"SCRIBE_{'_'.join(map(str, problem['loc'])).upper()}"
+        raise ScribeError(Category.INVALID_ARGUMENT, f"{variable} is not valid: {problem['msg']}") from None
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table; None shows as nothing."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    Console(soft_wrap=not sys.stdout.isatty(), markup=False, highlight=False).print(table)

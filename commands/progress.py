@@ -1,0 +1,73 @@
+"""Progress of the main job as bars, one a stage."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from sqlalchemy import Engine
+
+from scribe_pipeline.ingest import PageReport, RefusedFile, SegmentedPage, report_batch
+from scribe_pipeline.jobs import TranscribedPage
+from scribe_pipeline.pages import Image
+
+
+@contextmanager
+def progress_bars(console: Console, engine: Engine, batch_id: UUID) -> Iterator["BarProgress"]:
+    """Show a bar a stage that begins where the batch stands."""
+    columns = (
+        TextColumn("{task.description:<12}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with engine.connect() as connection:
+        pages = report_batch(connection, batch_id)
+    with Bars(*columns, console=console) as bars:
+        yield BarProgress(bars, pages)
+
+
+class BarProgress:
+    """Progress as bars; on a terminal they move, elsewhere their last state is printed."""
+
+    def __init__(self, bars: Bars, pages: list[PageReport]) -> None:
+        self._bars = bars
+        self._total = len(pages) - sum(page.status == "failed" and page.item_image_id is None for page in pages)
+        stored = sum(page.item_image_id is not None for page in pages)
+        segmented = sum(page.revision is not None for page in pages)
+        read = sum(page.revision is not None and page.status in ("completed", "failed") for page in pages)
+        self._ingest, self._segment, self._transcribe = (
+            bars.add_task(name, total=self._total, completed=done, note="")
+            for name, done in (("ingest", stored), ("segment", segmented), ("transcribe", read))
+        )
+
+    def ingested(self, image: Image) -> None:
+        """Move the first bar."""
+        self._bars.update(self._ingest, advance=1, note=image.label)
+
+    def refused(self, file: RefusedFile) -> None:
+        """Say why, and expect one page less."""
+        self._bars.console.print(f"Refused: {file.message}")
+        self._total -= 1
+        for bar in (self._ingest, self._segment, self._transcribe):
+            self._bars.update(bar, total=self._total)
+
+    def segmented(self, page: SegmentedPage) -> None:
+        """Move the second bar."""
+        self._bars.update(self._segment, advance=1, note=f"{page.image.label}: {len(page.lines)} lines")
+
+    def transcribed(self, page: TranscribedPage) -> None:
+        """Move the third bar, if the page has its draft."""
+        if page.error_category is None:
+            confidence = "" if page.mean_confidence is None else f", confidence {page.mean_confidence:.2f}"
+            note = f"{page.image.label}: {page.lines - page.failed_lines} read{confidence}"
+            self._bars.update(self._transcribe, advance=1, note=note)
+        else:
+            self._bars.console.print(f"{page.image.label}: an attempt failed ({page.error_category.value})")
+
+    def waiting(self, seconds: float) -> None:
+        """Say that somebody else, perhaps a dead process, holds what is left."""
+        self._bars.update(self._transcribe, note=f"waiting {seconds:.0f} s for a lease or a retry")

@@ -1,0 +1,26 @@
+"""Pages of a batch as a table and as JSON."""
+
+from collections.abc import Sequence
+
+from commands.output import print_table
+from scribe_pipeline.ingest import PageReport
+
+_COLUMNS = ("page", "lines", "failed lines", "confidence", "first words", "seconds", "status")
+_JSON_FIELDS = ("file", "item_image_id", "revision", "status", "lines", "failed_lines", "mean_confidence", "error_category")
+_MAX_WORDS = 40
+
+
+def print_pages(pages: Sequence[PageReport]) -> None:
+    """Print a row a page."""
+    print_table(_COLUMNS, [_row(page) for page in pages])
+
+
+def page_json(page: PageReport) -> dict[str, object]:
+    """Return what `--json` prints of a page."""
+    return {name: getattr(page, name) for name in _JSON_FIELDS}
+
+
+def _row(page: PageReport) -> tuple[object, ...]:
+    words = page.first_words if len(page.first_words) <= _MAX_WORDS else f"{page.first_words[: _MAX_WORDS - 1]}…"
+    confidence = None if page.mean_confidence is None else f"{page.mean_confidence:.2f}"
+    return page.file, page.lines, page.failed_lines, confidence, words, f"{page.seconds:.1f}", page.status

@@ -1,0 +1,123 @@
+"""`scribe run`: the main job, from files to a table of drafts."""
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from sqlalchemy import Engine
+
+from commands.output import JsonOption, load_settings, print_json
+from scribe_pipeline.errors import Category, ScribeError
+
+if TYPE_CHECKING:
+    from commands.progress import BarProgress
+    from scribe_pipeline.ingest import Batch
+
+_POLL_SECONDS = 0.5
+
+PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scans, or folders of scans.")]
+ContextOption = Annotated[str | None, typer.Option(help="How the pages are read: letter (the default), manuscript, newspaper.")]
+WorkspaceOption = Annotated[str, typer.Option(help="Whose pages they are.")]
+
+
+def run(
+    paths: PathsArgument,
+    context: ContextOption = None,
+    workspace: WorkspaceOption = "default",
+    export: Annotated[Path | None, typer.Option(metavar="DIR", help="Write text and AnnotationPage of each page here.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Start anew even if these files were run before.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn scans into draft transcriptions.
+
+    The same files again finish what was interrupted and show what is done.
+    """
+    from commands.progress import progress_bars
+    from commands.reports import page_json, print_pages
+    from resources import dagster_instance, database_url, migrated_database
+    from scribe_pipeline.exports import write_exports
+    from scribe_pipeline.ingest import collect, report_batch, request_batch
+
+    started = time.monotonic()
+    # Standard error as it is now: what libraries print while the job runs must not tear the progress display.
+    console = Console(file=os.fdopen(os.dup(2), "w"), highlight=False, markup=False)
+    settings = load_settings()
+    collection = collect(paths)
+    if collection.passed_over:
+        console.print(f"Passed over, as they are no images: {', '.join(collection.passed_over)}")
+    engine = migrated_database(settings)
+    batch = request_batch(engine, collection, workspace=workspace, context=context, max_attempts=settings.max_attempts, again=again)
+    console.print(f"Batch {batch.id}: {len(collection.files)} files")
+    if not batch.finished:
+        with dagster_instance(settings, database_url(settings)) as instance, progress_bars(console, engine, batch.id) as progress:
+            batch = _work(settings, instance, engine, batch, workspace, progress)
+    with engine.connect() as connection:
+        pages = report_batch(connection, batch.id)
+    if export is not None:
+        written = write_exports(export, {page.file: page.payload for page in pages if page.payload is not None})
+        console.print(f"Wrote {len(written)} files to {export}")
+    if as_json:
+        print_json([page_json(page) for page in pages])
+    else:
+        print_pages(pages)
+    drafts = sum(page.status == "completed" for page in pages)
+    console.print(f"{drafts} of {len(pages)} pages are drafts, in {time.monotonic() - started:.0f} s")
+    for page in pages:
+        if page.message and page.status != "completed":
+            console.print(f"{page.file}: {page.error_category}: {page.message}")
+    if any(page.status != "completed" for page in pages):
+        raise typer.Exit(1)
+
+
+def _work(settings: Any, instance: Any, engine: Engine, batch: "Batch", workspace: str, progress: "BarProgress") -> "Batch":
+    """Execute the Dagster job until the batch is over, waiting for leases of workers that vanished to run out."""
+    from dagster import DagsterExecutionInterruptedError
+
+    from definitions import build_defs
+    from resources import BATCH_TAG, WORKSPACE_TAG, process_tags, report_dead_runs
+    from scribe_pipeline.engines import EnginePool
+    from scribe_pipeline.ingest import load_batch, seconds_until_due
+
+    report_dead_runs(instance)
+    pool = EnginePool(settings.workers)
+    try:
+        job = build_defs(settings=settings, database=engine, pool=pool, progress=progress).resolve_job_def("process_ingest_batch")
+        while not batch.finished:
+            with engine.connect() as connection:
+                wait = seconds_until_due(connection, batch.id)
+            if wait:
+                progress.waiting(wait)
+                time.sleep(min(wait, _POLL_SECONDS))
+            else:
+                result = job.execute_in_process(
+                    instance=instance,
+                    run_config={
+                        "ops": {"validate_files": {"config": {"batch_id": str(batch.id)}}},
+                        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+                    },
+                    tags={BATCH_TAG: str(batch.id), WORKSPACE_TAG: workspace} | process_tags(),
+                    raise_on_error=False,
+                )
+                if not result.success:
+                    raise ScribeError(Category.UNAVAILABLE, _failure(result))
+            with engine.connect() as connection:
+                batch = load_batch(connection, batch.id)
+    except DagsterExecutionInterruptedError:
+        raise KeyboardInterrupt from None
+    finally:
+        pool.stop()
+    return batch
+
+
+def _failure(result: Any) -> str:
+    """Return one line about why a run failed: our own sentence where there is one."""
+    for event in result.all_events:
+        if event.is_step_failure and event.step_failure_data.error is not None:
+            error = event.step_failure_data.error
+            while error.cause is not None:
+                error = error.cause
+            return str(error.message).strip().split("\n")[0].removeprefix("scribe_pipeline.errors.ScribeError: ")
+    return f"the Dagster run {result.run_id} failed"

@@ -1,0 +1,58 @@
+"""Dagster's own home: its configuration file, and its storage in a database beside the application's."""
+
+import os
+from pathlib import Path
+
+import dagster as dg
+import yaml
+
+from resources.runs import BATCH_TAG
+from scribe_pipeline.config import Settings
+from scribe_pipeline.database import sibling_url, sqlalchemy_url
+
+
+def write_dagster_home(settings: Settings, database_url: str) -> Path:
+    """Write `dagster.yaml` for this database, set DAGSTER_HOME, and return the folder.
+
+    The file holds the database's password, so that only its owner may read it.
+    """
+    home = settings.home_path / "dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    storage = sqlalchemy_url(sibling_url(database_url, "_dagster"), driver="psycopg2")
+    text = yaml.safe_dump(_configuration(storage.render_as_string(hide_password=False)))
+    target, new = home / "dagster.yaml", home / f"dagster.yaml.{os.getpid()}"
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    new.replace(target)
+    os.environ["DAGSTER_HOME"] = str(home)
+    return home
+
+
+def dagster_instance(settings: Settings, database_url: str) -> dg.DagsterInstance:
+    """Return the persistent instance, whose runs the UI shows."""
+    return dg.DagsterInstance.from_config(str(write_dagster_home(settings, database_url)))
+
+
+def _configuration(storage_url: str) -> dict[str, object]:
+    return {
+        "telemetry": {"enabled": False},
+        "storage": {"postgres": {"postgres_url": storage_url}},
+        # Capturing a step's output takes processes of its own for each; warnings reach the run's log as events instead.
+        "compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"},
+        "python_logs": {"managed_python_loggers": ["scribe_pipeline"], "python_log_level": "WARNING"},
+        "run_coordinator": {
+            "module": "dagster._core.run_coordinator",
+            "class": "QueuedRunCoordinator",
+            "config": {"dequeue_interval_seconds": 1},
+        },
+        # A run keeps all cores busy by itself, so batches take turns.
+        "concurrency": {"runs": {"max_concurrent_runs": 4, "tag_concurrency_limits": [{"key": BATCH_TAG, "limit": 1}]}},
+        "run_monitoring": {
+            "enabled": True,
+            "poll_interval_seconds": 15,
+            "start_timeout_seconds": 120,
+            "cancel_timeout_seconds": 60,
+            "free_slots_after_run_end_seconds": 60,
+        },
+        "retention": {"sensor": {"purge_after_days": {"skipped": 1, "failure": 30, "success": 30}}},
+    }

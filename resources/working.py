@@ -1,0 +1,116 @@
+"""The working objects themselves: database, blob store, worker processes, progress; and the same as Dagster resources."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import dagster as dg
+from sqlalchemy import Engine
+
+from scribe_pipeline.config import Settings
+from scribe_pipeline.database import EmbeddedServer, connect, upgrade
+from scribe_pipeline.engines import EnginePool, ImageLimits
+from scribe_pipeline.ingest import IngestSettings, RefusedFile, SegmentedPage
+from scribe_pipeline.jobs import TranscribedPage
+from scribe_pipeline.pages import Image
+
+_EMBEDDED_DATABASE = "scribe"
+
+
+class Progress(Protocol):
+    """Hears of each page as soon as its stage is committed."""
+
+    def ingested(self, image: Image) -> None:
+        """A file has become an image."""
+
+    def refused(self, file: RefusedFile) -> None:
+        """A file has been refused."""
+
+    def segmented(self, page: SegmentedPage) -> None:
+        """An image has its lines."""
+
+    def transcribed(self, page: TranscribedPage) -> None:
+        """A page has its draft, or an attempt at one has failed."""
+
+
+class SilentProgress:
+    """For runs that nobody watches line by line."""
+
+    def ingested(self, image: Image) -> None:
+        """Say nothing."""
+
+    def refused(self, file: RefusedFile) -> None:
+        """Say nothing."""
+
+    def segmented(self, page: SegmentedPage) -> None:
+        """Say nothing."""
+
+    def transcribed(self, page: TranscribedPage) -> None:
+        """Say nothing."""
+
+
+def database_url(settings: Settings) -> str:
+    """Return the application database's libpq URL, having seen to it that the embedded server runs if that is the one."""
+    if settings.database_url is not None:
+        return settings.database_url
+    server = EmbeddedServer(settings.home_path / "postgres")
+    server.start()
+    server.ensure_database(_EMBEDDED_DATABASE)
+    return server.url(_EMBEDDED_DATABASE)
+
+
+def migrated_database(settings: Settings) -> Engine:
+    """Return an engine for the application database, with all migrations run."""
+    engine = connect(database_url(settings))
+    upgrade(engine)
+    return engine
+
+
+def store_url(settings: Settings) -> str:
+    """Return where scans are kept."""
+    return settings.blob_url or str(settings.home_path / "blobs")
+
+
+def ingest_settings(settings: Settings, engine: Engine) -> IngestSettings:
+    """Return what validation and segmentation need of the configuration."""
+    return IngestSettings(
+        engine=engine,
+        store_url=store_url(settings),
+        public_url=settings.public_url,
+        lease_seconds=settings.lease_seconds,
+        max_attempts=settings.max_attempts,
+        limits=ImageLimits(settings.max_image_bytes, settings.max_image_pixels, settings.max_image_side),
+    )
+
+
+def resource_defs() -> dict[str, object]:
+    """Return the resources by the names that ops and sensors ask for; each reads the environment when it is set up."""
+    return {
+        "settings": _settings,
+        "database": _database,
+        "pool": _pool,
+        "progress": SilentProgress(),
+        "io_manager": dg.mem_io_manager,
+    }
+
+
+@dg.resource
+def _settings() -> Settings:
+    return Settings()
+
+
+@dg.resource(required_resource_keys={"settings"})
+def _database(context: dg.InitResourceContext) -> Iterator[Engine]:
+    engine = connect(database_url(context.resources.settings))
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@dg.resource(required_resource_keys={"settings"})
+def _pool(context: dg.InitResourceContext) -> Iterator[EnginePool]:
+    pool = EnginePool(context.resources.settings.workers)
+    try:
+        yield pool
+    finally:
+        pool.stop()

@@ -1,0 +1,31 @@
+"""The application database: its server, its tables, transactions, locks and leases.
+
+It knows rows, not what they mean: which rows may change when belongs to the rooms that own them.
+"""
+
+from scribe_pipeline.database.engine import DatabaseError, connect, in_transaction, is_current, sibling_url, sqlalchemy_url, upgrade
+from scribe_pipeline.database.jsontext import dump_json
+from scribe_pipeline.database.leases import RELEASED, Lease, due, held_by, new_lease, renew, taken_by
+from scribe_pipeline.database.locks import lock
+from scribe_pipeline.database.server import EmbeddedServer, binary
+
+__all__ = [
+    "RELEASED",
+    "DatabaseError",
+    "EmbeddedServer",
+    "Lease",
+    "binary",
+    "connect",
+    "due",
+    "dump_json",
+    "held_by",
+    "in_transaction",
+    "is_current",
+    "lock",
+    "new_lease",
+    "renew",
+    "sibling_url",
+    "sqlalchemy_url",
+    "taken_by",
+    "upgrade",
+]

@@ -1,0 +1,131 @@
+"""Connections, transactions and migrations. No statement about an application table belongs here."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import resources
+from typing import TYPE_CHECKING, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine, exc, make_url, text
+
+from scribe_pipeline.errors import Category, ScribeError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+T = TypeVar("T")
+
+_DEADLOCK, _SERIALIZATION = "40P01", "40001"
+_TRANSACTION_TRIES = 5
+# One key for all who migrate: two processes that start together must not both run a migration.
+_MIGRATION_LOCK = 7_274_501
+
+
+class DatabaseError(ScribeError):
+    """A statement that the database refused, or a server that does not answer.
+
+    `sqlstate` is PostgreSQL's code or None; `constraint` names what was violated. The driver's own words are left
+    behind: they print the failing row, lease token and all.
+    """
+
+    def __init__(self, category: Category, message: str, sqlstate: str | None = None, constraint: str | None = None) -> None:
+        super().__init__(category, message)
+        self.sqlstate = sqlstate
+        self.constraint = constraint
+
+
+def sqlalchemy_url(url: str, driver: str = "psycopg") -> URL:
+    """Return a libpq URL with the driver spelled out. Raises ScribeError when it is no PostgreSQL URL."""
+    try:
+        parsed = make_url(url)
+    except exc.ArgumentError:
+        parsed = None
+    if parsed is None or parsed.get_backend_name() not in ("postgresql", "postgres"):
+        raise ScribeError(Category.INVALID_ARGUMENT, "SCRIBE_DATABASE_URL is not of the form postgresql://user@host:port/database")
+    return parsed.set(drivername=f"postgresql+{driver}")
+
+
+def sibling_url(url: str, suffix: str) -> str:
+    """Return the URL of the database beside this one, whose name ends in `suffix`; make that database if it is not there.
+
+    Raises DatabaseError when the role may not create it.
+    """
+    parsed = sqlalchemy_url(url)
+    name = f"{parsed.database}{suffix}"
+    engine = create_engine(parsed, isolation_level="AUTOCOMMIT", hide_parameters=True)
+    try:
+        with engine.connect() as connection:
+            if not connection.scalar(text("SELECT true FROM pg_database WHERE datname = :name"), {"name": name}):
+                quoted = engine.dialect.identifier_preparer.quote_identifier(name)
+                # somebody else may make it in the meantime
+                with suppress(exc.IntegrityError):
+                    connection.execute(text(f"CREATE DATABASE {quoted}"))
+    except exc.DBAPIError as error:
+        raise _translated(error, f"cannot create the database {name}: create it, or let the role do so") from None
+    finally:
+        engine.dispose()
+    return parsed.set(drivername="postgresql", database=name).render_as_string(hide_password=False)
+
+
+def connect(url: str) -> Engine:
+    """Return an engine for a libpq URL. Nothing is opened yet."""
+    return create_engine(sqlalchemy_url(url), pool_size=4, pool_pre_ping=True, hide_parameters=True)
+
+
+def in_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """Run `work` in one READ COMMITTED transaction and return what it returns.
+
+    The whole transaction is tried again after a deadlock or a serialization failure, so `work` may run several times.
+    Raises DatabaseError for what the database refuses; errors that `work` raises itself roll back and pass through.
+    """
+    for tries_left in reversed(range(_TRANSACTION_TRIES)):
+        try:
+            with engine.begin() as connection:
+                return work(connection)
+        except exc.DBAPIError as error:
+            translated = _translated(error)
+            if translated.sqlstate not in (_DEADLOCK, _SERIALIZATION) or not tries_left:
+                raise translated from None
+    raise AssertionError("unreachable")
+
+
+def upgrade(engine: Engine) -> None:
+    """Run the migrations that the database does not have yet."""
+    from alembic import command
+
+    config = _alembic_config()
+
+    def migrate(connection: Connection) -> None:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+    in_transaction(engine, migrate)
+
+
+def is_current(engine: Engine) -> bool:
+    """Whether the database has all migrations. Raises DatabaseError if it does not answer."""
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    head = ScriptDirectory.from_config(_alembic_config()).get_current_head()
+    return in_transaction(engine, lambda connection: MigrationContext.configure(connection).get_current_revision()) == head
+
+
+def _alembic_config() -> "Config":
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(resources.files("migrations")))
+    return config
+
+
+def _translated(error: exc.DBAPIError, message: str | None = None) -> DatabaseError:
+    sqlstate = getattr(error.orig, "sqlstate", None)
+    if sqlstate is None and not isinstance(error, exc.OperationalError | exc.InterfaceError):
+        raise error  # our own mistake, found by the driver before the server saw it
+    constraint = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
+    if sqlstate is None or sqlstate.startswith(("08", "57P")):
+        category, reason = Category.UNAVAILABLE, "the database does not answer"
+    else:
+        category, reason = Category.FAILED_PRECONDITION, f"the database refused a statement ({constraint or sqlstate})"
+    return DatabaseError(category, message or reason, sqlstate, constraint)

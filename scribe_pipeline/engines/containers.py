@@ -1,0 +1,67 @@
+"""What goes into engines and comes out of them. Points are (x, y) in whole pixels of the upright image."""
+
+from dataclasses import dataclass, field
+
+from scribe_pipeline.errors import Category
+
+Point = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class LineShape:
+    """Where a line lies: a baseline of two or more points from its start to its end, and a polygon around it."""
+
+    baseline: tuple[Point, ...]
+    polygon: tuple[Point, ...]
+
+    @property
+    def box(self) -> tuple[int, int, int, int]:
+        """The polygon's bounding box as x, y, width, height; each side at least one pixel."""
+        xs, ys = zip(*self.polygon, strict=True)
+        return min(xs), min(ys), max(1, max(xs) - min(xs)), max(1, max(ys) - min(ys))
+
+
+@dataclass(frozen=True)
+class LineText:
+    """What was read on a line; `confidence` is 0 to 1."""
+
+    value: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """A page's lines in reading order, and by what, how long (seconds) and with what picture they were found."""
+
+    lines: tuple[LineShape, ...]
+    engine: str
+    seconds: float
+    preview: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A page's lines after one attempt: for each line asked for, its text or why there is none."""
+
+    lines: tuple[LineText | Category, ...]
+    engine: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """What the bytes of a scan say of themselves; sides in pixels of the upright image."""
+
+    media_type: str
+    extension: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class ImageLimits:
+    """What is too large to be taken: bytes of the file, pixels in all, pixels a side."""
+
+    max_bytes: int
+    max_pixels: int
+    max_side: int

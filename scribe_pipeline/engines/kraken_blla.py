@@ -1,0 +1,93 @@
+"""Lines by Kraken's BLLA with the model inside its wheel: a baseline and a boundary polygon for each."""
+
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from shapely import Polygon, box, make_valid
+
+from scribe_pipeline.engines.containers import LineShape, Point
+
+Points = Sequence[Sequence[float]]
+
+# How far a line's strip reaches over and under its baseline, as a share of the distance to the line above.
+_STRIP_ABOVE, _STRIP_BELOW = 0.85, 0.32
+_MAX_STRIP_PITCH = 120.0
+
+
+class KrakenBlla:
+    """A segmentor; loading it takes seconds, so a process keeps one."""
+
+    def __init__(self) -> None:
+        import torch
+        from kraken.configs import SegmentationInferenceConfig
+        from kraken.lib.vgsl import spred
+        from kraken.tasks import SegmentationTaskModel
+
+        torch.set_num_threads(1)
+        self._config = SegmentationInferenceConfig(accelerator="cpu", text_direction="horizontal-lr")
+        self._model = SegmentationTaskModel.load_model()
+        # The bundled weights hold subnormal numbers, which many processors multiply a hundred times slower; zero is as good.
+        with torch.no_grad():
+            for weights in (weights for net in self._model.seg_models for weights in net.parameters()):
+                weights[weights.abs() < torch.finfo(weights.dtype).tiny] = 0
+        self.engine = f"kraken-blla {metadata.version('kraken')}"
+        if not isinstance(spred.calculate_polygonal_environment, _NeverWithoutPolygon):
+            # Kraken drops a line whose polygon it cannot compute, and has no setting for it.
+            spred.calculate_polygonal_environment = _NeverWithoutPolygon(spred.calculate_polygonal_environment)
+
+    def segment(self, picture: Image.Image) -> tuple[LineShape, ...]:
+        """Return the lines of an upright RGB page in reading order, clipped to the page."""
+        found = self._model.predict(picture, self._config)
+        shapes = (clip_line(line.baseline, line.boundary, picture.width, picture.height) for line in found.lines)
+        return tuple(shape for shape in shapes if shape is not None)
+
+
+class _NeverWithoutPolygon:
+    """Kraken's polygoniser, with a strip around the baseline where it finds no polygon."""
+
+    def __init__(self, polygonise: Callable[..., list[Any]]) -> None:
+        self._polygonise = polygonise
+
+    def __call__(self, *, baselines: Sequence[Any], suppl_obj: Sequence[Any], im_feats: Any, **options: Any) -> list[Any]:
+        polygons = self._polygonise(baselines=baselines, suppl_obj=suppl_obj, im_feats=im_feats, **options)
+        return [
+            strip_polygon(baseline, suppl_obj) if polygon is None or len(polygon) < 3 else polygon
+            for baseline, polygon in zip(baselines, polygons, strict=True)
+        ]
+
+
+def strip_polygon(baseline: Points, others: Sequence[Points]) -> list[list[float]]:
+    """Return a polygon that follows the baseline, as high as the distance to the nearest line above allows."""
+    line = np.asarray(baseline, dtype=float)
+    middle = line.mean(axis=0)
+    centres = [np.asarray(other, dtype=float).mean(axis=0) for other in others]
+    above = [middle[1] - y for x, y in centres if y < middle[1] - 1 and line[:, 0].min() <= x <= line[:, 0].max()]
+    pitch = min([*above, _MAX_STRIP_PITCH])
+    upper = line - np.array([0, _STRIP_ABOVE * pitch])
+    lower = line + np.array([0, _STRIP_BELOW * pitch])
+    strip: list[list[float]] = np.maximum(np.vstack([upper, lower[::-1]]), 0).tolist()
+    return strip
+
+
+def clip_line(
+    baseline: Sequence[Sequence[float]], boundary: Sequence[Sequence[float]], width: int, height: int
+) -> LineShape | None:
+    """Return the line in whole pixels inside the page, or None for one that has no extent there."""
+    line = _whole(baseline, width, height)
+    polygon = make_valid(Polygon(boundary)).intersection(box(0, 0, width, height))
+    parts = [part for part in getattr(polygon, "geoms", [polygon]) if isinstance(part, Polygon) and not part.is_empty]
+    corners: tuple[Point, ...] = ()
+    if parts:
+        corners = _whole(list(max(parts, key=lambda part: part.area).exterior.coords)[:-1], width, height)
+    if len(set(corners)) < 3:
+        corners = _whole(strip_polygon(baseline, ()), width, height)
+    if len(set(line)) < 2 or len(set(corners)) < 3:
+        return None
+    return LineShape(line, corners)
+
+
+def _whole(points: Points, width: int, height: int) -> tuple[Point, ...]:
+    return tuple((min(max(round(x), 0), width - 1), min(max(round(y), 0), height - 1)) for x, y in points)

@@ -1,0 +1,99 @@
+"""The worker processes: each loads an engine once, uses one thread, and ends when the process that started it does."""
+
+import logging
+import multiprocessing
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from pebble import ProcessExpired, ProcessPool
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# The counters of the task that this worker process is busy with: successful and failed lines.
+_counters: Any = None
+_slot = 0
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A task handed to the pool: its future, and where it counts its lines."""
+
+    future: Future[Any]
+    slot: int
+
+
+class EnginePool:
+    """Up to `workers` tasks at once. The processes start with the first task, so that an idle pool costs nothing.
+
+    A task whose process dies fails with `ProcessExpired`; the others go on.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        context = multiprocessing.get_context("spawn")
+        # Plain shared memory: a worker killed while it counts can leave no lock behind.
+        self._counters = context.RawArray("i", 2 * workers)
+        self._free = list(range(workers))
+        self._pool = ProcessPool(workers, initializer=_begin, initargs=(self._counters,), context=context)
+
+    @property
+    def idle(self) -> int:
+        """How many more tasks can run at once."""
+        return len(self._free)
+
+    def submit(self, task: Callable[..., Any], *arguments: Any) -> Ticket:
+        """Run `task`, a function of a module, in a worker process. Raises IndexError when no process is idle."""
+        slot = self._free.pop()
+        self._counters[2 * slot : 2 * slot + 2] = [0, 0]
+        return Ticket(self._pool.schedule(_run, (slot, task, arguments)), slot)
+
+    def progress(self, ticket: Ticket) -> tuple[int, int]:
+        """Return how many lines the task has read and how many it could not read so far."""
+        succeeded, failed = self._counters[2 * ticket.slot : 2 * ticket.slot + 2]
+        return succeeded, failed
+
+    def release(self, ticket: Ticket) -> None:
+        """Give the ticket's place to another task, stopping its process if it is still busy."""
+        ticket.future.cancel()
+        self._free.append(ticket.slot)
+
+    def stop(self) -> None:
+        """End the worker processes at once."""
+        self._pool.stop()
+        self._pool.join()
+
+
+def report_progress(succeeded: int, failed: int) -> None:
+    """Count the lines of the task that runs in this process, if it is a worker."""
+    if _counters is not None:
+        _counters[2 * _slot : 2 * _slot + 2] = [succeeded, failed]
+
+
+def _begin(counters: Any) -> None:
+    global _counters
+    _counters = counters
+    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # A SIGKILLed parent runs no clean-up, and a busy worker reads no pipe: without this it would outlive the parent.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _run(slot: int, task: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    global _slot
+    _slot = slot
+    return task(*arguments)
+
+
+__all__ = ["EnginePool", "ProcessExpired", "Ticket", "report_progress"]

@@ -1,0 +1,42 @@
+"""The default recogniser, which needs no key and no network: PP-OCRv6 from RapidOCR's wheel."""
+
+from importlib import metadata, util
+from pathlib import Path
+
+from scribe_pipeline.engines.containers import LineText
+from scribe_pipeline.engines.images import Pixels
+from scribe_pipeline.errors import Category, ScribeError
+
+
+def model_file(model: str) -> Path:
+    """Return the model's file inside the wheel. Raises ScribeError if it is not there: it is never downloaded."""
+    found = util.find_spec("rapidocr")
+    path = Path(found.origin).parent / "models" / f"{model}.onnx" if found and found.origin else None
+    if path is None or not path.is_file():
+        raise ScribeError(Category.UNAVAILABLE, f"the model {model} is not in the installed rapidocr: install rapidocr 3.10 again")
+    return path
+
+
+class RapidOcr:
+    """A transcriber of single lines."""
+
+    def __init__(self, model: str) -> None:
+        path = model_file(model)
+        from rapidocr import RapidOCR
+
+        self._recognise = RapidOCR(
+            params={
+                "Rec.model_path": str(path),
+                "EngineConfig.onnxruntime.intra_op_num_threads": 1,
+                "EngineConfig.onnxruntime.inter_op_num_threads": 1,
+                "Global.log_level": "error",
+            }
+        )
+        self.engine = f"local {model} (rapidocr {metadata.version('rapidocr')})"
+
+    def transcribe(self, crop: Pixels) -> LineText:
+        """Read one line crop, (height, width, 3) RGB. A blank answer has an empty value."""
+        result = self._recognise(crop[:, :, ::-1], use_det=False, use_cls=False, use_rec=True)
+        if not result.txts:
+            return LineText("", 0.0)
+        return LineText(result.txts[0], float(result.scores[0]))

@@ -1,0 +1,45 @@
+"""The trusted registry: which engines exist, by the ids that contexts name. A process loads each of them once."""
+
+import functools
+from importlib import util
+from typing import TypeVar
+
+from scribe_pipeline.engines.kraken_blla import KrakenBlla
+from scribe_pipeline.engines.rapidocr_local import RapidOcr, model_file
+from scribe_pipeline.errors import Category, ScribeError
+
+Adapter = TypeVar("Adapter")
+
+_SEGMENTORS = {"kraken-blla": KrakenBlla}
+_TRANSCRIBERS = {"local": RapidOcr}
+
+
+@functools.cache
+def segmentor(model: str) -> KrakenBlla:
+    """Return the loaded segmentor. Raises ScribeError for an id that is not registered."""
+    return _entry(_SEGMENTORS, model)()
+
+
+@functools.cache
+def transcriber(provider: str, model: str) -> RapidOcr:
+    """Return the loaded transcriber. Raises ScribeError for an id that is not registered or a model that is not there."""
+    return _entry(_TRANSCRIBERS, provider)(model)
+
+
+def check_segmentor(model: str) -> None:
+    """See that the segmentor could be loaded, without loading it. Raises ScribeError saying what to install."""
+    _entry(_SEGMENTORS, model)
+    if util.find_spec("kraken") is None:
+        raise ScribeError(Category.UNAVAILABLE, "Kraken is not installed: pip install 'scribe-pipeline[kraken]'")
+
+
+def check_transcriber(provider: str, model: str) -> None:
+    """See that the transcriber could be loaded, without loading it. Raises ScribeError saying what is missing."""
+    _entry(_TRANSCRIBERS, provider)
+    model_file(model)
+
+
+def _entry(known: dict[str, Adapter], name: str) -> Adapter:
+    if name not in known:
+        raise ScribeError(Category.SNAPSHOT_INVALID, f"{name!r} is not in the model registry; it has: {', '.join(known)}")
+    return known[name]

@@ -1,0 +1,42 @@
+"""Exports as files in a folder: their names and their contents."""
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from scribe_pipeline.pages import plain_text
+
+
+def write_exports(folder: Path, payloads: Mapping[str, str]) -> list[Path]:
+    """Write the text and the AnnotationPage of each page and return the files. `payloads` maps source files to page payloads.
+
+    Each file is whole or not there. Raises OSError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    stems = export_stems(list(payloads))
+    written = []
+    for source, payload in payloads.items():
+        for extension, text in (("txt", plain_text(payload)), ("json", payload)):
+            target = folder / f"{stems[source]}.{extension}"
+            new = folder / f".{uuid.uuid4().hex}"
+            new.write_text(text, "utf-8")
+            new.replace(target)
+            written.append(target)
+    return written
+
+
+def export_stems(sources: list[str]) -> dict[str, str]:
+    """Return the name, without extension, of each source file's exports.
+
+    It is the file's name without its extension; with it, where two would be the same; with its folder's names in front, where
+    that is not enough. Letters of either case count as the same, since some file systems take them so.
+    """
+    stems: dict[str, str] = {}
+    left = sources
+    for name in (lambda path: path.stem, lambda path: path.name, lambda path: "-".join(path.parts)):
+        named = {source: name(PurePosixPath(source)) for source in left}
+        count = Counter(stem.lower() for stem in named.values()) + Counter(stem.lower() for stem in stems.values())
+        stems |= {source: stem for source, stem in named.items() if count[stem.lower()] == 1}
+        left = [source for source in left if source not in stems]
+    return stems | {source: f"{PurePosixPath(source).name}-{number}" for number, source in enumerate(left, start=2)}

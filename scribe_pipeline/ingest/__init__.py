@@ -1,0 +1,35 @@
+"""From files to pages: batches, validation, segmentation. What reads the lines afterwards is the job queue's."""
+
+from scribe_pipeline.ingest.batches import (
+    Batch,
+    due_batches,
+    list_batches,
+    load_batch,
+    raise_generation,
+    request_batch,
+    seconds_until_due,
+    settle_batch,
+)
+from scribe_pipeline.ingest.collect import Collection, collect
+from scribe_pipeline.ingest.report import PageReport, report_batch
+from scribe_pipeline.ingest.work import IngestSettings, RefusedFile, SegmentationSource, SegmentedPage, ValidationSource
+
+__all__ = [
+    "Batch",
+    "Collection",
+    "IngestSettings",
+    "PageReport",
+    "RefusedFile",
+    "SegmentationSource",
+    "SegmentedPage",
+    "ValidationSource",
+    "collect",
+    "due_batches",
+    "list_batches",
+    "load_batch",
+    "raise_generation",
+    "report_batch",
+    "request_batch",
+    "seconds_until_due",
+    "settle_batch",
+]

@@ -1,0 +1,358 @@
+"""Statements on ingest batches and their files: what was asked for, who works on a file, what became of it."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import uuid_utils.compat as uuid_utils
+from sqlalchemy import ColumnElement, Connection, Engine, and_, exists, func, insert, literal, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from scribe_pipeline.contexts import ContextSnapshot, find_context
+from scribe_pipeline.database import RELEASED, Lease, due, dump_json, held_by, in_transaction, new_lease, renew, taken_by
+from scribe_pipeline.database.tables import ingest_batch_files, ingest_batches, items, transcription_jobs
+from scribe_pipeline.errors import Category, ScribeError
+from scribe_pipeline.ingest.collect import Collection
+from scribe_pipeline.workspaces import workspace_id
+
+batches, files, jobs = ingest_batches, ingest_batch_files, transcription_jobs
+
+_OPEN_BATCH = ("pending", "running")
+_OPEN_FILE = ("pending", "processing")
+_OPEN_JOB = ("pending", "running")
+_RETRY_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Batch:
+    """An ingest request as a row: its status, and how many runs were asked for so far."""
+
+    id: UUID
+    status: str
+    dispatch_generation: int
+    context_snapshot: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.status not in _OPEN_BATCH
+
+
+@dataclass(frozen=True)
+class BatchListing:
+    """A batch as a list shows it."""
+
+    id: UUID
+    item: str
+    files: int
+    status: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class FileClaim:
+    """A batch file as its worker holds it; the fence is its key, attempt and token."""
+
+    batch_id: UUID
+    sequence: int
+    frame: int
+    workspace_id: UUID
+    filename: str
+    source_path: str
+    size_bytes: int
+    content_sha256: str
+    attempt_count: int
+    max_attempts: int
+    object_key: str | None
+    item_image_id: UUID | None
+    item_id: UUID
+    context_snapshot: str
+    lease: Lease
+
+    @property
+    def fence(self) -> ColumnElement[bool]:
+        """True for the file's row while this claim holds it."""
+        return and_(self._key, files.c.attempt_count == self.attempt_count, held_by(files, self.lease, "processing"))
+
+    @property
+    def claim_name(self) -> str:
+        """What temporaries written under this file's claims are called by."""
+        return f"{self.batch_id}-{self.sequence}-{self.frame}"
+
+    @property
+    def _key(self) -> ColumnElement[bool]:
+        return and_(files.c.batch_id == self.batch_id, files.c.sequence == self.sequence, files.c.frame == self.frame)
+
+
+def request_batch(
+    engine: Engine, collection: Collection, *, workspace: str, context: str | None, max_attempts: int, again: bool = False
+) -> Batch:
+    """Return the batch for these files in this workspace and context: the one there is, or a new one with its item.
+
+    The same request is recognised by the files' names and bytes; `again` makes a new batch all the same. Raises ScribeError
+    (invalid_argument) for an unknown workspace or context.
+    """
+
+    def request(connection: Connection) -> Batch:
+        owner = workspace_id(connection, workspace)
+        snapshot = find_context(connection, owner, context)
+        request_hash = _request_hash(owner, snapshot, collection)
+        latest = connection.execute(
+            select(batches)
+            .where(batches.c.request_hash == request_hash, batches.c.status != "canceled")
+            .order_by(batches.c.again.desc())
+            .limit(1)
+        ).one_or_none()
+        if latest is not None and not again:
+            return _batch(latest)
+        number = 0 if latest is None else latest.again + 1
+        created = _insert_batch(connection, owner, snapshot, collection, request_hash, number, max_attempts)
+        if created is None:  # the same request was made elsewhere in the meantime
+            created = connection.execute(
+                select(batches).where(batches.c.request_hash == request_hash, batches.c.again == number)
+            ).one()
+        return _batch(created)
+
+    return in_transaction(engine, request)
+
+
+def _insert_batch(
+    connection: Connection,
+    owner: UUID,
+    snapshot: ContextSnapshot,
+    collection: Collection,
+    request_hash: str,
+    again: int,
+    max_attempts: int,
+) -> Any:
+    batch_id, item_id = uuid_utils.uuid7(), uuid_utils.uuid7()
+    row = connection.execute(
+        upsert(batches)
+        .values(
+            id=batch_id,
+            workspace_id=owner,
+            item_id=item_id,
+            context_id=snapshot.context_id,
+            context_snapshot=snapshot.to_text(),
+            request_hash=request_hash,
+            again=again,
+        )
+        .on_conflict_do_nothing()
+        .returning(batches)
+    ).one_or_none()
+    if row is None:
+        return None
+    connection.execute(insert(items).values(id=item_id, workspace_id=owner, name=collection.name, source_type="upload"))
+    connection.execute(
+        insert(files),
+        [
+            {
+                "batch_id": batch_id,
+                "sequence": sequence,
+                "frame": 1,
+                "workspace_id": owner,
+                "filename": file.name,
+                "source_path": str(file.path),
+                "size_bytes": file.size,
+                "content_sha256": file.sha256,
+                "max_attempts": max_attempts,
+            }
+            for sequence, file in enumerate(collection.files, start=1)
+        ],
+    )
+    return row
+
+
+def _request_hash(owner: UUID, snapshot: ContextSnapshot, collection: Collection) -> str:
+    declared = [[file.name, file.size, file.sha256] for file in collection.files]
+    return hashlib.sha256(
+        dump_json([str(owner), str(snapshot.context_id), declared]).encode("utf-8", "surrogateescape")
+    ).hexdigest()
+
+
+def load_batch(connection: Connection, batch_id: UUID) -> Batch:
+    """Return the batch. Raises ScribeError (not_found)."""
+    row = connection.execute(select(batches).where(batches.c.id == batch_id)).one_or_none()
+    if row is None:
+        raise ScribeError(Category.NOT_FOUND, f"there is no batch {batch_id}")
+    return _batch(row)
+
+
+def _batch(row: Any) -> Batch:
+    return Batch(row.id, row.status, row.dispatch_generation, row.context_snapshot)
+
+
+def list_batches(connection: Connection) -> list[BatchListing]:
+    """Return all batches, newest first."""
+    rows = connection.execute(
+        select(batches.c.id, items.c.name, func.count(files.c.sequence), batches.c.status, batches.c.created_at)
+        .join(items, items.c.id == batches.c.item_id)
+        .join(files, files.c.batch_id == batches.c.id)
+        .group_by(batches.c.id, items.c.name)
+        .order_by(batches.c.created_at.desc(), batches.c.id)
+    )
+    return [BatchListing(*row) for row in rows]
+
+
+def claim_file(engine: Engine, batch_id: UUID, lease_seconds: float, *, stored: bool) -> FileClaim | None:
+    """Take the batch's next file that is due: one whose scan is `stored` already, or one whose scan is not.
+
+    A file whose worker vanished too often fails with `attempts_exhausted` on the way.
+    """
+
+    def claim(connection: Connection) -> FileClaim | bool:
+        lease = new_lease(lease_seconds)
+        row = connection.execute(
+            select(files, batches.c.item_id, batches.c.context_snapshot)
+            .join(batches, batches.c.id == files.c.batch_id)
+            .where(
+                files.c.batch_id == batch_id,
+                batches.c.status.in_(_OPEN_BATCH),
+                files.c.item_image_id.is_not(None) if stored else files.c.item_image_id.is_(None),
+                due(files, "pending", "processing"),
+            )
+            .order_by(files.c.sequence, files.c.frame)
+            .limit(1)
+            .with_for_update(of=files, skip_locked=True)
+        ).one_or_none()
+        if row is None:
+            return False
+        this = and_(
+            files.c.batch_id == batch_id,
+            files.c.sequence == row.sequence,
+            files.c.frame == row.frame,
+            files.c.attempt_count == row.attempt_count,
+            files.c.status.in_(_OPEN_FILE),
+        )
+        if row.attempt_count >= row.max_attempts:
+            reason = f"{row.filename} was given up: its worker vanished {row.attempt_count} times"
+            _end_file(connection, this, Category.ATTEMPTS_EXHAUSTED, reason)
+            return True
+        number = row.attempt_count + 1
+        connection.execute(update(files).where(this).values(status="processing", attempt_count=number, **taken_by(lease)))
+        connection.execute(update(batches).where(batches.c.id == batch_id, batches.c.status == "pending").values(status="running"))
+        columns = (name for name in FileClaim.__dataclass_fields__ if name != "lease")
+        values = {name: getattr(row, name) for name in columns}
+        return FileClaim(**values | {"attempt_count": number}, lease=lease)
+
+    while (outcome := in_transaction(engine, claim)) is True:
+        pass
+    return outcome or None
+
+
+def renew_file(engine: Engine, claim: FileClaim) -> bool:
+    """Move the lease's deadline. False if the claim is lost or the lease has run out."""
+    return in_transaction(engine, lambda connection: renew(connection, files, claim.lease, claim.fence))
+
+
+def note_object(engine: Engine, claim: FileClaim, object_key: str | None) -> None:
+    """Write down which object this claim is about to store. Raises ScribeError (lease_lost)."""
+    in_transaction(engine, lambda connection: write_file(connection, claim, {"object_key": object_key}))
+
+
+def write_file(connection: Connection, claim: FileClaim, values: Mapping[str, Any]) -> None:
+    """Change the claim's row. Raises ScribeError (lease_lost), so that the transaction it stands in comes to nothing."""
+    if connection.execute(update(files).where(claim.fence).values(**values)).rowcount != 1:
+        raise ScribeError(Category.LEASE_LOST, "the file is no longer held by this worker")
+
+
+def end_file_attempt(engine: Engine, claim: FileClaim, category: Category, message: str) -> bool:
+    """Give the file back for a retry if one can help and is left, or fail it; True if it failed.
+
+    Raises ScribeError (lease_lost).
+    """
+
+    def end(connection: Connection) -> bool:
+        if category.retryable and claim.attempt_count < claim.max_attempts:
+            retry_after = func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, _RETRY_SECONDS)
+            write_file(connection, claim, RELEASED | {"status": "pending", "retry_after": retry_after})
+            return False
+        if _end_file(connection, claim.fence, category, message) != 1:
+            raise ScribeError(Category.LEASE_LOST, "the file is no longer held by this worker")
+        return True
+
+    return in_transaction(engine, end)
+
+
+def _end_file(connection: Connection, fence: ColumnElement[bool], category: Category, message: str) -> int:
+    values = RELEASED | {"status": "failed", "error_category": category.value, "error": message[:1024]}
+    return connection.execute(update(files).where(fence).values(**values)).rowcount
+
+
+def settle_batch(engine: Engine, batch_id: UUID, expected_generation: int) -> Batch:
+    """End the batch if all its files and jobs have ended; otherwise ask for another run, unless one has been asked for.
+
+    It is `completed` if any page came of it, `failed` if none did.
+    """
+
+    def settle(connection: Connection) -> Batch:
+        row = connection.execute(select(batches).where(batches.c.id == batch_id).with_for_update()).one()
+        if row.status not in _OPEN_BATCH:
+            return _batch(row)
+        values: dict[str, Any] = {"dispatch_generation": row.dispatch_generation + 1}
+        if not connection.scalar(select(_open_work(batch_id))):
+            succeeded = exists().where(jobs.c.batch_id == batch_id, jobs.c.status == "completed")
+            status = "completed" if connection.scalar(select(succeeded)) else "failed"
+            values = {"status": status, "finished_at": func.clock_timestamp()}
+        elif row.dispatch_generation != expected_generation:
+            return _batch(row)
+        return _batch(connection.execute(update(batches).where(batches.c.id == batch_id).values(**values).returning(batches)).one())
+
+    return in_transaction(engine, settle)
+
+
+def _open_work(batch_id: UUID) -> ColumnElement[bool]:
+    open_file = exists().where(files.c.batch_id == batch_id, files.c.status.in_(_OPEN_FILE))
+    open_job = exists().where(jobs.c.batch_id == batch_id, jobs.c.status.in_(_OPEN_JOB))
+    return or_(open_file, open_job)
+
+
+def raise_generation(engine: Engine, batch_id: UUID, expected: int) -> bool:
+    """Ask for another run on the batch, unless somebody has; False if so."""
+    return in_transaction(
+        engine,
+        lambda connection: (
+            connection.execute(
+                update(batches)
+                .where(batches.c.id == batch_id, batches.c.dispatch_generation == expected, batches.c.status.in_(_OPEN_BATCH))
+                .values(dispatch_generation=expected + 1)
+            ).rowcount
+            == 1
+        ),
+    )
+
+
+def due_batches(connection: Connection, limit: int) -> list[Batch]:
+    """Return open batches, oldest first, that have something to do now, be it only to be settled."""
+    due_file = exists().where(files.c.batch_id == batches.c.id, due(files, "pending", "processing"))
+    due_job = exists().where(jobs.c.batch_id == batches.c.id, due(jobs, "pending", "running"))
+    open_file = exists().where(files.c.batch_id == batches.c.id, files.c.status.in_(_OPEN_FILE))
+    open_job = exists().where(jobs.c.batch_id == batches.c.id, jobs.c.status.in_(_OPEN_JOB))
+    nothing_open = and_(~open_file, ~open_job)
+    rows = connection.execute(
+        select(batches)
+        .where(batches.c.status.in_(_OPEN_BATCH), or_(due_file, due_job, nothing_open))
+        .order_by(batches.c.created_at, batches.c.id)
+        .limit(limit)
+    )
+    return [_batch(row) for row in rows]
+
+
+def seconds_until_due(connection: Connection, batch_id: UUID) -> float | None:
+    """Return how long until something of the batch is due (0 if it is now), or None if nothing is open."""
+    waiting = [
+        select(func.coalesce(table.c.lease_until, table.c.retry_after, literal(None, table.c.retry_after.type)).label("at")).where(
+            table.c.batch_id == batch_id, table.c.status.in_(states)
+        )
+        for table, states in ((files, _OPEN_FILE), (jobs, _OPEN_JOB))
+    ]
+    moments: list[datetime | None] = [moment for statement in waiting for moment in connection.scalars(statement)]
+    if not moments:
+        return None
+    if None in moments:
+        return 0.0
+    now: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
+    return max(0.0, min((moment - now).total_seconds() for moment in moments if moment is not None))

@@ -1,0 +1,79 @@
+"""What became of a batch, a line a page, as the rows say."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, and_, func, select
+
+from scribe_pipeline.database.tables import (
+    annotation_pages,
+    ingest_batch_files,
+    transcription_job_attempts,
+    transcription_jobs,
+)
+from scribe_pipeline.pages import read_lines
+
+files, pages, jobs, attempts = ingest_batch_files, annotation_pages, transcription_jobs, transcription_job_attempts
+
+
+@dataclass(frozen=True)
+class PageReport:
+    """A file of a batch and its page. Confidence is 0 to 1, seconds are those that the engines took."""
+
+    file: str
+    item_image_id: UUID | None
+    revision: int | None
+    status: str
+    lines: int
+    failed_lines: int
+    mean_confidence: float | None
+    error_category: str | None
+    message: str | None
+    first_words: str
+    seconds: float
+    payload: str | None
+
+
+def report_batch(connection: Connection, batch_id: UUID) -> list[PageReport]:
+    """Return a report for each file of the batch, in order. `status` is the job's where there is one, else the file's."""
+    seconds = func.extract("epoch", attempts.c.finished_at - attempts.c.started_at)
+    rows = connection.execute(
+        select(
+            files,
+            pages.c.revision,
+            pages.c.payload,
+            jobs.c.status.label("job_status"),
+            jobs.c.failed_segments,
+            jobs.c.preflight,
+            jobs.c.error.label("job_error"),
+            jobs.c.error_category.label("job_category"),
+            seconds.label("seconds"),
+        )
+        .outerjoin(pages, pages.c.item_image_id == files.c.item_image_id)
+        .outerjoin(jobs, and_(jobs.c.item_image_id == files.c.item_image_id, jobs.c.batch_id == files.c.batch_id))
+        .outerjoin(attempts, and_(attempts.c.job_id == jobs.c.id, attempts.c.attempt_number == jobs.c.attempt_count))
+        .where(files.c.batch_id == batch_id)
+        .order_by(files.c.sequence, files.c.frame)
+    )
+    return [_report(row) for row in rows]
+
+
+def _report(row: Any) -> PageReport:
+    lines = [] if row.payload is None else read_lines(row.payload)
+    confidences = [line.confidence for line in lines if line.confidence is not None]
+    segmentation = (row.preflight or {}).get("segmentation", {})
+    return PageReport(
+        file=row.filename,
+        item_image_id=row.item_image_id,
+        revision=row.revision,
+        status=row.job_status or row.status,
+        lines=len(lines),
+        failed_lines=row.failed_segments or 0,
+        mean_confidence=sum(confidences) / len(confidences) if confidences else None,
+        error_category=row.job_category or row.error_category,
+        message=row.job_error or row.error,
+        first_words=next((line.text for line in lines if line.text), ""),
+        seconds=segmentation.get("seconds", 0.0) + float(row.seconds or 0),
+        payload=row.payload,
+    )

@@ -1,0 +1,242 @@
+"""Validation and segmentation as work for the loop: a file becomes a stored image, an image a page with a job."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import uuid_utils.compat as uuid_utils
+from sqlalchemy import Connection, Engine
+
+from scribe_pipeline.contexts import ContextSnapshot
+from scribe_pipeline.database import RELEASED, in_transaction
+from scribe_pipeline.engines import ImageFacts, ImageLimits, LineShape, Segmentation, image_extension, inspect_image, segment
+from scribe_pipeline.errors import Category, ScribeError
+from scribe_pipeline.events import EventType, record_event
+from scribe_pipeline.ingest.batches import FileClaim, claim_file, end_file_attempt, note_object, renew_file, write_file
+from scribe_pipeline.jobs import create_job
+from scribe_pipeline.pages import Author, Image, build_page, canvas_uri, create_page, insert_image, load_image
+from scribe_pipeline.storage import new_object_key, open_store
+
+
+@dataclass(frozen=True)
+class RefusedFile:
+    """A file that became no page, and the sentence that says why."""
+
+    filename: str
+    category: Category
+    message: str
+
+
+@dataclass(frozen=True)
+class SegmentedPage:
+    """An image with its lines. `preview` is a small JPEG with the lines drawn, if one was asked for."""
+
+    image: Image
+    lines: tuple[LineShape, ...]
+    seconds: float
+    preview: bytes | None
+
+
+@dataclass(frozen=True)
+class IngestSettings:
+    """What both kinds of work need: where rows and bytes are kept, and the house's limits."""
+
+    engine: Engine
+    store_url: str
+    public_url: str
+    lease_seconds: float
+    max_attempts: int
+    limits: ImageLimits
+
+
+def validate_file(
+    path: str, name: str, sha256: str, limits: ImageLimits, store_url: str, key: str | None, claim: str
+) -> ImageFacts:
+    """Check a file and store its bytes under `key`. Runs in a worker process. Raises ScribeError with the refusal."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError:
+        raise ScribeError(Category.UNREADABLE, f"{name} cannot be read any more: put it back and ingest it again") from None
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ScribeError(Category.UNREADABLE, f"{name} has changed since it was ingested: ingest it again")
+    facts = inspect_image(data, name, limits)
+    if key is None or not key.endswith(f".{facts.extension}"):
+        raise ScribeError(Category.DAMAGED, f"{name} does not begin like the {facts.media_type} that it is")
+    open_store(store_url).write(key, data, claim)
+    return facts
+
+
+class _FileUnit:
+    """What validation and segmentation of one claimed file have in common."""
+
+    task: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    def __init__(self, settings: IngestSettings, claim: FileClaim, on_refused: Callable[[RefusedFile], None]) -> None:
+        self._settings = settings
+        self._claim = claim
+        self._on_refused = on_refused
+
+    def renew(self) -> bool:
+        """Move the file's lease."""
+        return renew_file(self._settings.engine, self._claim)
+
+    def progress(self, succeeded: int, failed: int) -> None:
+        """A file has no lines to count."""
+
+    def fail(self, category: Category, message: str) -> None:
+        """Give the file back for a retry, or refuse it."""
+        if end_file_attempt(self._settings.engine, self._claim, category, message):
+            self._on_refused(RefusedFile(self._claim.filename, category, message))
+
+
+class ValidationSource:
+    """A batch's files that are no image yet."""
+
+    def __init__(
+        self,
+        settings: IngestSettings,
+        batch_id: UUID,
+        on_image: Callable[[Image], None],
+        on_refused: Callable[[RefusedFile], None],
+    ) -> None:
+        self.settings = settings
+        self.on_image = on_image
+        self.on_refused = on_refused
+        self._batch_id = batch_id
+        self._store = open_store(settings.store_url)
+
+    def claim(self) -> "ValidationUnit | None":
+        """Claim a file, having removed what an earlier claim of it may have left in the store."""
+        claim = claim_file(self.settings.engine, self._batch_id, self.settings.lease_seconds, stored=False)
+        if claim is None:
+            return None
+        self._store.remove_temporaries(claim.claim_name)
+        if claim.object_key is not None:
+            self._store.delete(claim.object_key)
+        extension = image_extension(_first_bytes(claim.source_path))
+        key = extension and new_object_key(claim.content_sha256, extension)
+        note_object(self.settings.engine, claim, key)
+        return ValidationUnit(self, claim, key)
+
+
+class ValidationUnit(_FileUnit):
+    """One claimed file on its way into the store."""
+
+    task = staticmethod(validate_file)
+
+    def __init__(self, source: ValidationSource, claim: FileClaim, key: str | None) -> None:
+        super().__init__(source.settings, claim, source.on_refused)
+        settings = source.settings
+        self.arguments = (
+            claim.source_path,
+            claim.filename,
+            claim.content_sha256,
+            settings.limits,
+            settings.store_url,
+            key,
+            claim.claim_name,
+        )
+        self._source = source
+        self._key = key
+
+    def finish(self, result: ImageFacts) -> None:
+        """Add the image and put its file in line for segmentation, in one transaction."""
+        claim, image_id = self._claim, uuid_utils.uuid7()
+        image = Image(
+            id=image_id,
+            workspace_id=claim.workspace_id,
+            item_id=claim.item_id,
+            sequence=claim.sequence,
+            label=claim.filename,
+            object_key=str(self._key),
+            sha256=claim.content_sha256,
+            storage_bytes=claim.size_bytes,
+            media_type=result.media_type,
+            width=result.width,
+            height=result.height,
+            canvas_uri=canvas_uri(self._settings.public_url, image_id),
+        )
+
+        def store(connection: Connection) -> None:
+            # attempts are counted anew for the next stage
+            write_file(connection, claim, RELEASED | {"status": "pending", "attempt_count": 0, "item_image_id": image_id})
+            insert_image(connection, image)
+
+        in_transaction(self._settings.engine, store)
+        self._source.on_image(image)
+
+
+class SegmentationSource:
+    """A batch's stored images that have no page yet. Lines are drawn for the first `previews` of them."""
+
+    def __init__(
+        self,
+        settings: IngestSettings,
+        batch_id: UUID,
+        on_page: Callable[[SegmentedPage], None],
+        on_refused: Callable[[RefusedFile], None],
+        previews: int = 0,
+    ) -> None:
+        self.settings = settings
+        self.on_page = on_page
+        self.on_refused = on_refused
+        self._batch_id = batch_id
+        self._previews = previews
+
+    def claim(self) -> "SegmentationUnit | None":
+        """Claim a file with a stored image."""
+        claim = claim_file(self.settings.engine, self._batch_id, self.settings.lease_seconds, stored=True)
+        if claim is None or claim.item_image_id is None:
+            return None
+        with self.settings.engine.connect() as connection:
+            image = load_image(connection, claim.item_image_id)
+        if image is None:
+            raise ScribeError(Category.FAILED_PRECONDITION, f"the image of {claim.filename} is gone from the database")
+        self._previews -= 1
+        return SegmentationUnit(self, claim, image, with_preview=self._previews >= 0)
+
+
+class SegmentationUnit(_FileUnit):
+    """One claimed file whose image gets its page."""
+
+    task = staticmethod(segment)
+
+    def __init__(self, source: SegmentationSource, claim: FileClaim, image: Image, with_preview: bool) -> None:
+        super().__init__(source.settings, claim, source.on_refused)
+        self._source = source
+        self._image = image
+        self._context = ContextSnapshot.from_text(claim.context_snapshot)
+        self.arguments = (source.settings.store_url, image.object_key, self._context.segmentation_model, with_preview)
+
+    def finish(self, result: Segmentation) -> None:
+        """Write page revision 1, its event and its job, and end the file, in one transaction."""
+        claim, image, settings = self._claim, self._image, self._settings
+
+        def build(connection: Connection) -> None:
+            write_file(connection, claim, RELEASED | {"status": "completed"})
+            at = create_page(connection, image, build_page(image, result.lines), Author("ocr", result.engine))
+            facts = {"segmentation": {"engine": result.engine, "seconds": round(result.seconds, 3), "lines": len(result.lines)}}
+            create_job(connection, image.workspace_id, image.id, claim.batch_id, self._context, settings.max_attempts, facts)
+            record_event(
+                connection,
+                EventType.ANNOTATIONS_CREATED,
+                workspace_id=image.workspace_id,
+                item_image_id=image.id,
+                at=at,
+                data={"itemId": str(image.item_id), "canvasUri": image.canvas_uri, "revision": 1},
+            )
+
+        in_transaction(settings.engine, build)
+        self._source.on_page(SegmentedPage(image, result.lines, result.seconds, result.preview))
+
+
+def _first_bytes(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(16)
+    except OSError:
+        return b""  # validation says what is wrong with it

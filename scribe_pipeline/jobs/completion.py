@@ -1,0 +1,115 @@
+"""The transaction that turns a worker's reading into a draft: page, index, baseline, attempt, job and event, all or none."""
+
+from collections.abc import Mapping
+
+import uuid_utils.compat as uuid_utils
+from sqlalchemy import Connection, Engine, func, insert, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from scribe_pipeline.contexts import ContextSnapshot
+from scribe_pipeline.database import RELEASED, in_transaction, lock
+from scribe_pipeline.database.tables import current_ocr_runs, item_images, ocr_runs, transcription_jobs
+from scribe_pipeline.engines import LineText
+from scribe_pipeline.errors import Category, ScribeError
+from scribe_pipeline.events import EventType, record_event
+from scribe_pipeline.jobs.queue import JobClaim, close_attempt
+from scribe_pipeline.pages import Author, Image, fill_lines, load_head, replace_page
+
+
+def complete_job(
+    engine: Engine,
+    claim: JobClaim,
+    image: Image,
+    texts: Mapping[str, LineText],
+    failures: Mapping[str, Category],
+    skipped: str | None = None,
+) -> int:
+    """Commit what was read, by annotation id, and return the page's new revision.
+
+    A page without lines completes too: `skipped` then says why nothing was read. Raises ScribeError: `lease_lost` if another
+    worker has taken over, `page_changed` if the page is no longer at the job's input revision. In both cases nothing is written.
+    """
+    return in_transaction(engine, lambda connection: _complete(connection, claim, image, texts, failures, skipped))
+
+
+def _complete(
+    connection: Connection,
+    claim: JobClaim,
+    image: Image,
+    texts: Mapping[str, LineText],
+    failures: Mapping[str, Category],
+    skipped: str | None,
+) -> int:
+    held = lock(connection, {item_images: item_images.c.id == image.id, transcription_jobs: claim.fence})
+    head = load_head(connection, image.id)
+    if None in held.values() or head is None:
+        raise ScribeError(Category.LEASE_LOST, "the job is no longer held by this worker")
+    context = ContextSnapshot.from_text(claim.context_snapshot)
+    engine_name = f"{context.transcription_provider}/{context.transcription_model}"
+    revision = replace_page(
+        connection, image, claim.input_revision, fill_lines(head.payload, texts), Author("ocr", engine_name, claim.job_id)
+    )
+    if revision is None:
+        raise ScribeError(Category.PAGE_CHANGED, "the page has changed since the job was made")
+    _keep_baseline(connection, claim, context, texts)
+    finished_at = close_attempt(connection, claim, "completed", result_revision=revision)
+    changed = connection.execute(
+        update(transcription_jobs)
+        .where(claim.fence)
+        .values(
+            status="completed",
+            result_revision=revision,
+            total_segments=len(texts) + len(failures),
+            completed_segments=len(texts),
+            failed_segments=len(failures),
+            passed=None if skipped else not failures,
+            failures=sorted(f"line: {category.value}" for category in failures.values()),
+            error=skipped,
+            finished_at=func.clock_timestamp(),
+            **RELEASED,
+        )
+    )
+    if changed.rowcount != 1:
+        raise ScribeError(Category.LEASE_LOST, "the job is no longer held by this worker")
+    record_event(
+        connection,
+        EventType.TRANSCRIPTION_COMPLETED,
+        workspace_id=claim.workspace_id,
+        item_image_id=image.id,
+        at=finished_at,
+        data={
+            "itemId": str(image.item_id),
+            "canvasUri": image.canvas_uri,
+            "revision": revision,
+            "jobId": str(claim.job_id),
+            "attemptNumber": claim.attempt_number,
+            "completedSegments": len(texts),
+            "failedSegments": len(failures),
+            "totalSegments": len(texts) + len(failures),
+        },
+        job_id=claim.job_id,
+    )
+    return revision
+
+
+def _keep_baseline(connection: Connection, claim: JobClaim, context: ContextSnapshot, texts: Mapping[str, LineText]) -> None:
+    """Keep what the engine said as the image's baseline, if it has none; it holds the successful lines only."""
+    run_id = uuid_utils.uuid7()
+    pointed = connection.execute(
+        upsert(current_ocr_runs)
+        .values(item_image_id=claim.item_image_id, workspace_id=claim.workspace_id, ocr_run_id=run_id)
+        .on_conflict_do_nothing(index_elements=[current_ocr_runs.c.item_image_id])
+    )
+    if pointed.rowcount == 1:
+        connection.execute(
+            insert(ocr_runs).values(
+                id=run_id,
+                workspace_id=claim.workspace_id,
+                item_image_id=claim.item_image_id,
+                job_id=claim.job_id,
+                context_id=context.context_id,
+                provider=context.transcription_provider,
+                model=context.transcription_model,
+                original_text="".join(f"{text.value}\n" for text in texts.values()),
+            )
+        )

@@ -1,0 +1,30 @@
+"""Images and their canonical AnnotationPages: profile, revisions and derived index. Who may write a page is decided elsewhere."""
+
+from scribe_pipeline.pages.images import Image, canvas_uri, insert_image, load_image
+from scribe_pipeline.pages.profile import (
+    PageLine,
+    build_page,
+    check_page,
+    fill_lines,
+    plain_text,
+    read_lines,
+)
+from scribe_pipeline.pages.revisions import Author, PageHead, create_page, load_head, replace_page
+
+__all__ = [
+    "Author",
+    "Image",
+    "PageHead",
+    "PageLine",
+    "build_page",
+    "canvas_uri",
+    "check_page",
+    "create_page",
+    "fill_lines",
+    "insert_image",
+    "load_head",
+    "load_image",
+    "plain_text",
+    "read_lines",
+    "replace_page",
+]

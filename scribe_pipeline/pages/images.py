@@ -1,0 +1,48 @@
+"""The images of an item: statements on `item_images`, and the addresses that follow from an image's id."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, insert, select
+
+from scribe_pipeline.database.tables import item_images
+
+
+@dataclass(frozen=True)
+class Image:
+    """A stored scan: who owns it, which object holds its bytes, its size in pixels once turned upright."""
+
+    id: UUID
+    workspace_id: UUID
+    item_id: UUID
+    sequence: int
+    label: str
+    object_key: str
+    sha256: str
+    storage_bytes: int
+    media_type: str
+    width: int
+    height: int
+    canvas_uri: str
+
+    @property
+    def page_id(self) -> str:
+        """The id of the image's canonical AnnotationPage."""
+        return f"{self.canvas_uri}/annotations"
+
+
+def canvas_uri(public_url: str, image_id: UUID) -> str:
+    """The id of the canvas that an image is painted on."""
+    return f"{public_url}/item-image-{image_id}/canvas/page-1"
+
+
+def insert_image(connection: Connection, image: Image) -> None:
+    """Add the image."""
+    connection.execute(insert(item_images).values(**vars(image)))
+
+
+def load_image(connection: Connection, image_id: UUID) -> Image | None:
+    """Return the image, or None if it is gone."""
+    columns = [item_images.c[name] for name in Image.__dataclass_fields__]
+    row = connection.execute(select(*columns).where(item_images.c.id == image_id)).one_or_none()
+    return None if row is None else Image(*row)

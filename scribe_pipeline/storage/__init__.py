@@ -1,0 +1,5 @@
+"""Where the bytes of scans are kept. An object is written once, under a name made here, and never changed."""
+
+from scribe_pipeline.storage.blobs import BlobStore, LocalBlobStore, new_object_key, open_store
+
+__all__ = ["BlobStore", "LocalBlobStore", "new_object_key", "open_store"]

@@ -1,0 +1,97 @@
+"""Blob stores behind one protocol, and the identity of an object."""
+
+import os
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from scribe_pipeline.errors import Category, ScribeError
+
+TEMPORARY_PREFIX = ".scribe-upload-"
+
+
+def new_object_key(sha256: str, extension: str) -> str:
+    """Return a name that says what bytes it holds and is never given twice: identical bytes get different objects."""
+    return f"{sha256}-{uuid.uuid4()}.{extension}"
+
+
+class BlobStore(Protocol):
+    """Objects by key. `claim` names whoever is writing, so that what a dead writer left behind can be found."""
+
+    def write(self, key: str, data: bytes, claim: str) -> None:
+        """Store `data` whole or not at all. Raises FileExistsError if the key is taken."""
+
+    def read(self, key: str) -> bytes:
+        """Return the object's bytes. Raises ScribeError (unreadable) if there is no such object."""
+
+    def delete(self, key: str) -> None:
+        """Remove the object; one that is not there is no error."""
+
+    def remove_temporaries(self, claim: str) -> None:
+        """Remove what writers under this claim left unfinished."""
+
+    def check(self) -> None:
+        """See that objects can be written. Raises ScribeError (unavailable)."""
+
+
+class LocalBlobStore:
+    """A folder with one file an object."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def check(self) -> None:
+        """Make the folder if it is not there, and see that it can be written to."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError:
+            raise ScribeError(Category.UNAVAILABLE, f"the folder {self.folder} for scans cannot be written to") from None
+
+    def write(self, key: str, data: bytes, claim: str) -> None:
+        """Write beside the target, then link: a link, unlike a rename, fails if the name is taken."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f"{TEMPORARY_PREFIX}{claim}-{uuid.uuid4().hex}"
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(temporary, self.folder / key)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._sync_folder()
+
+    def read(self, key: str) -> bytes:
+        """Return the object's bytes."""
+        try:
+            return (self.folder / key).read_bytes()
+        except OSError:
+            raise ScribeError(Category.UNREADABLE, f"the stored scan {key} cannot be read") from None
+
+    def delete(self, key: str) -> None:
+        """Remove the object's file."""
+        (self.folder / key).unlink(missing_ok=True)
+
+    def remove_temporaries(self, claim: str) -> None:
+        """Remove the claim's temporary files."""
+        for path in self.folder.glob(f"{TEMPORARY_PREFIX}{claim}-*"):
+            path.unlink(missing_ok=True)
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def open_store(url: str) -> BlobStore:
+    """Return the store that a URL or a path names. Raises ScribeError for a kind of store that is not known."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("", "file") or parts.netloc:
+        raise ScribeError(Category.INVALID_ARGUMENT, f"SCRIBE_BLOB_URL must name a folder, not {parts.scheme}://")
+    return LocalBlobStore(Path(unquote(parts.path)))

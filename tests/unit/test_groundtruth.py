@@ -1,0 +1,133 @@
+"""Ground truth files: small hand-made ALTO and PAGE, and the real ones of ../shared."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from scribe_pipeline.errors import Category, ScribeError
+from scribe_pipeline.metrics import GroundTruthLine, read_ground_truth
+
+SHARED = Path(__file__).parents[2].parent / "shared"
+
+ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#">
+<Description><MeasurementUnit>{unit}</MeasurementUnit></Description>
+<Layout><Page><PrintSpace><TextBlock>{lines}</TextBlock></PrintSpace></Page></Layout></alto>"""
+
+PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/{version}">
+<Page><TextRegion id="r"><Coords points="0,0 99,0 99,99"/>{lines}
+<TextEquiv><Unicode>region</Unicode></TextEquiv></TextRegion></Page></PcGts>"""
+
+BOX = 'HPOS="10" VPOS="20" WIDTH="100" HEIGHT="30"'
+SQUARE = ((0.0, 0.0), (9.0, 0.0), (9.0, 5.0), (0.0, 5.0))
+
+
+def read(folder: Path, text: str) -> tuple[GroundTruthLine, ...]:
+    path = folder / "page.xml"
+    path.write_text(text, encoding="utf-8")
+    return read_ground_truth(path)
+
+
+def alto(folder: Path, lines: str, unit: str = "pixel") -> tuple[GroundTruthLine, ...]:
+    return read(folder, ALTO.format(unit=unit, lines=lines))
+
+
+def page(folder: Path, lines: str, version: str = "2019-07-15") -> tuple[GroundTruthLine, ...]:
+    return read(folder, PAGE.format(version=version, lines=lines))
+
+
+def test_alto_in_pixels_prefers_the_shape_to_the_box_and_keeps_document_order(tmp_path: Path) -> None:
+    lines = alto(
+        tmp_path,
+        f"""<TextLine {BOX} BASELINE="0,4 9,4"><Shape><Polygon POINTS="0 0 9 0 9 5 0 5"/></Shape>
+        <String CONTENT="lower"/></TextLine>
+        <TextLine {BOX}><Shape><Polygon POINTS="0,0 9,0 9,5 0,5"/></Shape><String CONTENT="upper"/></TextLine>""",
+    )
+    assert lines == (GroundTruthLine(SQUARE, "lower", ((0.0, 4.0), (9.0, 4.0))), GroundTruthLine(SQUARE, "upper"))
+
+
+def test_alto_text_is_strings_with_one_space_and_the_hyphen_as_printed(tmp_path: Path) -> None:
+    (line,) = alto(
+        tmp_path,
+        f'<TextLine {BOX}><String CONTENT="an"/><SP/><SP/><String CONTENT="Annah" SUBS_TYPE="HypPart1" SUBS_CONTENT="Annahme"/>'
+        '<HYP CONTENT="-"/></TextLine>',
+    )
+    assert line.text == "an Annah-"
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("mm10", 300 / 254), ("inch1200", 0.25)])
+def test_alto_in_paper_units_is_scaled_with_its_baseline(tmp_path: Path, unit: str, scale: float) -> None:
+    (line,) = alto(tmp_path, f'<TextLine {BOX} BASELINE="45"><String CONTENT=""/></TextLine>', unit)
+    corners = ((10 * scale, 20 * scale), (110 * scale, 20 * scale), (110 * scale, 50 * scale), (10 * scale, 50 * scale))
+    assert line == GroundTruthLine(corners, "", ((10 * scale, 45 * scale), (110 * scale, 45 * scale)))
+
+
+@pytest.mark.parametrize("version", ["2013-07-15", "2019-07-15"])
+def test_page_takes_the_lines_own_text_not_its_words(tmp_path: Path, version: str) -> None:
+    lines = page(
+        tmp_path,
+        """<TextLine id="a"><Coords points="0,0 9,0 9,5 0,5"/><Baseline points="0,4 9,4"/>
+        <Word id="w"><Coords points="0,0 4,0 4,5"/><TextEquiv><Unicode>word</Unicode></TextEquiv></Word>
+        <TextEquiv><Unicode>the line</Unicode></TextEquiv></TextLine>
+        <TextLine id="b"><Coords points="0,0 9,0 9,5 0,5"/>
+        <Word id="v"><Coords points="0,0 4,0 4,5"/><TextEquiv><Unicode>word</Unicode></TextEquiv></Word></TextLine>
+        <TextLine id="c"><Coords points="0,0 9,0 9,5 0,5"/><TextEquiv><Unicode/></TextEquiv></TextLine>""",
+        version,
+    )
+    baseline = ((0.0, 4.0), (9.0, 4.0))
+    assert lines == (GroundTruthLine(SQUARE, "the line", baseline), GroundTruthLine(SQUARE, ""), GroundTruthLine(SQUARE, ""))
+
+
+def test_page_alternatives_are_taken_by_index(tmp_path: Path) -> None:
+    (line,) = page(
+        tmp_path,
+        '<TextLine><Coords points="0,0 9,0 9,5"/><TextEquiv index="1"><Unicode>second</Unicode></TextEquiv>'
+        '<TextEquiv index="0"><Unicode>first</Unicode></TextEquiv></TextLine>',
+    )
+    assert line.text == "first"
+
+
+def test_page_of_2010_has_points_as_children(tmp_path: Path) -> None:
+    points = "".join(f'<Point x="{x:.0f}" y="{y:.0f}"/>' for x, y in SQUARE)
+    assert page(tmp_path, f"<TextLine><Coords>{points}</Coords></TextLine>", "2010-03-19") == (GroundTruthLine(SQUARE, ""),)
+
+
+BOMB = '<!DOCTYPE alto [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>'
+
+
+@pytest.mark.parametrize(
+    ("text", "category"),
+    [
+        ("", Category.DAMAGED),
+        ("<alto><Layout>", Category.DAMAGED),
+        (PAGE.format(version="2019-07-15", lines='<TextLine><Coords points="1,1 2,2"/></TextLine>'), Category.DAMAGED),
+        (PAGE.format(version="2019-07-15", lines='<TextLine><Coords points="1,1 2,2 3"/></TextLine>'), Category.DAMAGED),
+        (PAGE.format(version="2019-07-15", lines='<TextLine><Coords points="1,1 2,2 nan,3"/></TextLine>'), Category.DAMAGED),
+        (PAGE.format(version="2019-07-15", lines="<TextLine/>"), Category.DAMAGED),
+        (ALTO.format(unit="pixel", lines='<TextLine HPOS="1"/>'), Category.DAMAGED),
+        (ALTO.format(unit="furlong", lines=""), Category.DAMAGED),
+        ("<html/>", Category.UNSUPPORTED_TYPE),
+        (BOMB + ALTO.format(unit="pixel", lines=f'<TextLine {BOX}><String CONTENT="&b;"/></TextLine>'), Category.UNSUPPORTED_TYPE),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, text: str, category: Category) -> None:
+    with pytest.raises(ScribeError, match=r"^page\.xml .*\.$") as refused:
+        read(tmp_path, text)
+    assert refused.value.category is category
+
+
+def test_a_file_that_is_not_there_is_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(ScribeError, match=r"^absent\.xml ") as refused:
+        read_ground_truth(tmp_path / "absent.xml")
+    assert refused.value.category is Category.UNREADABLE
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason=f"no real pages: {SHARED} is absent")
+def test_real_pages_have_the_lines_of_the_baseline_table() -> None:
+    pages = SHARED / "pages"
+    with (pages / "BASELINE.tsv").open(encoding="utf-8", newline="") as file:
+        expected = {row["page"]: int(row["gt_lines"]) for row in csv.DictReader(file, delimiter="\t") if row["gt_lines"] != "-"}
+    counted = {xml.stem: read_ground_truth(xml) for xml in pages.rglob("*.xml")}
+    assert {name: len(counted[name]) for name in expected} == expected
+    assert all(line.text for name in expected for line in counted[name])
+    assert counted["deu-newspaper-1888-pionier-p02"] == ()
