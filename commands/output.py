@@ -13,6 +13,8 @@ from rich.table import Table
 from scribe_pipeline.config import Settings
 from scribe_pipeline.errors import Category, ScribeError
 
+_PIPE_WIDTH = 160
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
 
@@ -38,4 +40,5 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
-    Console(soft_wrap=not sys.stdout.isatty(), markup=False, highlight=False).print(table)
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    Console(width=width, markup=False, highlight=False).print(table)

@@ -185,7 +185,7 @@ transcription_jobs = Table(
     _integer("failed_segments"),
     *_lease(),
     _integer("result_revision", null=True),
-    Column("preflight", JSONB),
+    Column("preflight", JSONB(none_as_null=True)),
     Column("passed", Boolean),
     Column("failures", JSONB, nullable=False),
     _text("error", null=True),

@@ -16,9 +16,9 @@ from scribe_pipeline.storage import open_store
 
 def segment(store_url: str, object_key: str, model: str, with_preview: bool) -> Segmentation:
     """Find the lines of a stored scan. Raises ScribeError."""
+    engine = segmentor(model)
     started = time.monotonic()
     picture = decode_upright(open_store(store_url).read(object_key))
-    engine = segmentor(model)
     lines = engine.segment(picture)
     preview = draw_lines(picture, lines) if with_preview else None
     return Segmentation(lines, engine.engine, time.monotonic() - started, preview)
@@ -30,9 +30,9 @@ def transcribe(store_url: str, object_key: str, provider: str, model: str, shape
     Every line is tried: a blank answer, a retryable or an unknown failure is that line's result. Raises ScribeError at once
     for what would fail for every line.
     """
+    engine = transcriber(provider, model)
     started = time.monotonic()
     page = np.asarray(decode_upright(open_store(store_url).read(object_key)))
-    engine = transcriber(provider, model)
     results: list[LineText | Category] = []
     failed = 0
     for shape in shapes:

@@ -1,7 +1,7 @@
 """The queue of transcription jobs: claim, lease, fence, completion, and the loop that works on claimed units."""
 
 from scribe_pipeline.jobs.completion import complete_job
-from scribe_pipeline.jobs.drain import drain
+from scribe_pipeline.jobs.loop import drain
 from scribe_pipeline.jobs.queue import (
     JobClaim,
     claim_job,

@@ -99,8 +99,9 @@ def _keep_baseline(connection: Connection, claim: JobClaim, context: ContextSnap
         upsert(current_ocr_runs)
         .values(item_image_id=claim.item_image_id, workspace_id=claim.workspace_id, ocr_run_id=run_id)
         .on_conflict_do_nothing(index_elements=[current_ocr_runs.c.item_image_id])
-    )
-    if pointed.rowcount == 1:
+        .returning(current_ocr_runs.c.ocr_run_id)
+    ).scalar_one_or_none()
+    if pointed is not None:
         connection.execute(
             insert(ocr_runs).values(
                 id=run_id,

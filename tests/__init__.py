@@ -1,0 +1,1 @@
+"""Tests, by what they need: nothing (unit), PostgreSQL (store), killed processes (faults), Dagster (face), everything (e2e)."""

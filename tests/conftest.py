@@ -1,0 +1,83 @@
+"""Fixtures that several kinds of tests share: a server, a database of one's own with the invariants checked at its end, houses."""
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+
+from scribe_pipeline.database import EmbeddedServer, connect, sqlalchemy_url, upgrade
+from tests.houses import House
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+_TEMPLATE = "scribe_template"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedServer]:
+    """An embedded server that forgets everything; its folder is one that any user may reach, as a server does not run as root."""
+    folder = Path(tempfile.mkdtemp(prefix="scribe-test-"))
+    folder.chmod(0o755)
+    embedded = EmbeddedServer(folder, durable=False)
+    embedded.start()
+    embedded.ensure_database(_TEMPLATE)
+    engine = connect(embedded.url(_TEMPLATE))
+    upgrade(engine)
+    engine.dispose()
+    yield embedded
+    embedded.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def database_url(server: EmbeddedServer) -> Iterator[str]:
+    """A migrated database for one test. When the test is over, no invariant may be broken in it."""
+    name = f"test_{uuid.uuid4().hex}"
+    admin = create_engine(sqlalchemy_url(server.url("postgres")), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}"))
+    yield server.url(name)
+    broken = broken_invariants(server.url(name))
+    with admin.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    admin.dispose()
+    assert not broken, f"broken invariants: {broken}"
+
+
+def broken_invariants(url: str) -> dict[str, list[tuple[object, ...]]]:
+    """Run `tests/invariants.sql` and return the rows that break an invariant, by its name."""
+    statements = [part.strip() for part in (ROOT / "tests" / "invariants.sql").read_text().split(";") if part.strip()]
+    engine = create_engine(sqlalchemy_url(url))
+    with engine.connect() as connection:
+        found = {part.splitlines()[0].removeprefix("-- "): connection.execute(text(part)).fetchall() for part in statements}
+    engine.dispose()
+    return {name: [tuple(row) for row in rows] for name, rows in found.items() if rows}
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """The test's database."""
+    made = connect(database_url)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def house(engine: Engine, tmp_path: Path) -> House:
+    """The test's database and a blob store, with shortcuts to images, pages and jobs."""
+    return House(engine, tmp_path / "blobs")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of a `scribe` command with a home of its own; its server is stopped at the end."""
+    home = Path(tempfile.mkdtemp(prefix="scribe-home-"))
+    home.chmod(0o755)
+    yield {name: value for name, value in os.environ.items() if not name.startswith("SCRIBE_")} | {"SCRIBE_HOME": str(home)}
+    EmbeddedServer(home / "postgres").stop()
+    shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,133 @@
+"""A database with a blob store, and shortcuts that bring rows to where a test begins."""
+
+import hashlib
+import io
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import uuid_utils.compat as uuid_utils
+from PIL import Image as Picture
+from sqlalchemy import Engine, text
+
+from scribe_pipeline.contexts import find_context
+from scribe_pipeline.database import in_transaction
+from scribe_pipeline.engines import EnginePool, ImageLimits, LineShape, Ticket
+from scribe_pipeline.ingest import Batch, Collection, IngestSettings, request_batch
+from scribe_pipeline.ingest.collect import DeclaredFile
+from scribe_pipeline.jobs import create_job
+from scribe_pipeline.pages import Author, Image, build_page, canvas_uri, create_page, insert_image
+from scribe_pipeline.storage import new_object_key, open_store
+from scribe_pipeline.workspaces import workspace_id
+
+PUBLIC_URL = "http://localhost:8000/presentation/v3"
+LIMITS = ImageLimits(max_bytes=10_000_000, max_pixels=10_000_000, max_side=5_000)
+
+
+def line_shape(top: int, left: int = 10, right: int = 390) -> LineShape:
+    """A line 30 pixels high."""
+    corners = ((left, top), (right, top), (right, top + 30), (left, top + 30))
+    return LineShape(((left, top + 22), (right, top + 22)), corners)
+
+
+def png(width: int = 400, height: int = 300, colour: str = "white") -> bytes:
+    """A picture without anything on it."""
+    out = io.BytesIO()
+    Picture.new("RGB", (width, height), colour).save(out, "PNG")
+    return out.getvalue()
+
+
+class InlinePool(EnginePool):
+    """Runs a task at once and in this process, so that a test decides what engines say and when."""
+
+    def __init__(self, workers: int = 2) -> None:
+        self.workers = workers
+        self._counters = [0] * (2 * workers)
+        self._free = list(range(workers))
+        self.calls: list[str] = []
+
+    def submit(self, task: Callable[..., Any], *arguments: Any) -> Ticket:
+        """Run the task and keep what came of it."""
+        self.calls.append(task.__name__)
+        future: Future[Any] = Future()
+        try:
+            future.set_result(task(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return Ticket(future, self._free.pop())
+
+
+class House:
+    """What store tests work in."""
+
+    def __init__(self, engine: Engine, blobs: Path) -> None:
+        self.engine = engine
+        self.store_url = str(blobs)
+        self.settings = IngestSettings(engine, self.store_url, PUBLIC_URL, lease_seconds=60, max_attempts=3, limits=LIMITS)
+
+    def rows(self, statement: str, **values: Any) -> list[Any]:
+        """Run a statement and return its rows."""
+        with self.engine.connect() as connection:
+            return list(connection.execute(text(statement), values))
+
+    def value(self, statement: str, **values: Any) -> Any:
+        """Run a statement and return the one value it gives."""
+        return self.rows(statement, **values)[0][0]
+
+    def execute(self, statement: str, **values: Any) -> int:
+        """Run a statement that changes rows, and return how many."""
+        return in_transaction(self.engine, lambda connection: connection.execute(text(statement), values).rowcount)
+
+    def image(self, *, width: int = 400, height: int = 300) -> Image:
+        """A stored image of an item of its own, without a page."""
+        data = png(width, height)
+        digest = hashlib.sha256(data).hexdigest()
+        key = new_object_key(digest, "png")
+        open_store(self.store_url).write(key, data, "test")
+        image_id, item_id = uuid_utils.uuid7(), uuid_utils.uuid7()
+        with self.engine.begin() as connection:
+            owner = workspace_id(connection, "default")
+            connection.execute(
+                text("INSERT INTO items (id, workspace_id, name, source_type) VALUES (:id, :owner, 'item', 'upload')"),
+                {"id": item_id, "owner": owner},
+            )
+            uri = canvas_uri(PUBLIC_URL, image_id)
+            image = Image(image_id, owner, item_id, 1, "scan.png", key, digest, len(data), "image/png", width, height, uri)
+            insert_image(connection, image)
+        return image
+
+    def page(self, *shapes: LineShape) -> Image:
+        """An image whose page has these lines; three if none are given."""
+        image = self.image()
+        with self.engine.begin() as connection:
+            payload = build_page(image, shapes or (line_shape(20), line_shape(70), line_shape(120)))
+            create_page(connection, image, payload, Author("ocr", "test"))
+        return image
+
+    def job(self, image: Image | None = None, *, context: str = "letter", max_attempts: int = 3) -> UUID:
+        """A pending job for the image, or for one made for it."""
+        target = image or self.page()
+        with self.engine.begin() as connection:
+            snapshot = find_context(connection, target.workspace_id, context)
+            return create_job(connection, target.workspace_id, target.id, None, snapshot, max_attempts)
+
+    def image_of(self, job_id: UUID) -> UUID:
+        """The image that a job works on."""
+        return UUID(str(self.value("SELECT item_image_id FROM transcription_jobs WHERE id = :id", id=job_id)))
+
+    def expire_lease(self, table: str = "transcription_jobs") -> None:
+        """Let every lease in a table run out now, as if its time had passed."""
+        self.execute(f"UPDATE {table} SET lease_until = clock_timestamp() - interval '1 second' WHERE lease_until IS NOT NULL")
+
+    def batch(self, files: dict[str, bytes], folder: Path, *, context: str | None = None, again: bool = False) -> Batch:
+        """A batch of files with these contents."""
+        declared = []
+        for name, data in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            declared.append(DeclaredFile(name, path, len(data), hashlib.sha256(data).hexdigest()))
+        collection = Collection("folder", tuple(declared), ())
+        return request_batch(self.engine, collection, workspace="default", context=context, max_attempts=3, again=again)

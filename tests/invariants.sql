@@ -1,0 +1,112 @@
+-- I1 at most one running attempt a job, and only of a running job
+SELECT job.id, job.status, count(attempt.job_id) FROM transcription_jobs AS job
+LEFT JOIN transcription_job_attempts AS attempt ON attempt.job_id = job.id AND attempt.outcome = 'running'
+GROUP BY job.id, job.status
+HAVING count(attempt.job_id) <> CASE job.status WHEN 'running' THEN 1 ELSE 0 END;
+
+-- I1 a running job and its running attempt hold the same lease
+SELECT job.id FROM transcription_jobs AS job
+JOIN transcription_job_attempts AS attempt ON attempt.job_id = job.id AND attempt.attempt_number = job.attempt_count
+WHERE job.status = 'running' AND (attempt.outcome, attempt.lease_token, attempt.lease_owner)
+    IS DISTINCT FROM ('running', job.lease_token, job.lease_owner);
+
+-- I2 the attempts of a job are numbered 1 to attempt_count
+SELECT job.id, job.attempt_count FROM transcription_jobs AS job
+LEFT JOIN transcription_job_attempts AS attempt ON attempt.job_id = job.id
+GROUP BY job.id, job.attempt_count
+HAVING count(attempt.job_id) <> job.attempt_count OR coalesce(max(attempt.attempt_number), 0) <> job.attempt_count;
+
+-- I3 an attempt carries its job's snapshot and input revision
+SELECT attempt.job_id, attempt.attempt_number FROM transcription_job_attempts AS attempt
+JOIN transcription_jobs AS job ON job.id = attempt.job_id
+WHERE (attempt.context_snapshot, attempt.input_revision) IS DISTINCT FROM (job.context_snapshot, job.input_revision);
+
+-- I4 a job is completed if and only if one attempt is, with one result revision of the page and one completion event
+SELECT job.id FROM transcription_jobs AS job
+WHERE CASE job.status WHEN 'completed' THEN 1 ELSE 0 END <> ALL (ARRAY[
+    (SELECT count(*) FROM transcription_job_attempts AS attempt
+     WHERE attempt.job_id = job.id AND attempt.outcome = 'completed' AND attempt.result_revision = job.result_revision),
+    (SELECT count(*) FROM annotation_page_revisions AS revision
+     WHERE revision.job_id = job.id AND revision.item_image_id = job.item_image_id AND revision.revision = job.result_revision),
+    (SELECT count(*) FROM event_outbox AS event
+     WHERE event.job_id = job.id AND event.event_type = 'dev.scribe.transcription.completed')])
+   OR (SELECT count(*) FROM annotation_page_revisions AS revision WHERE revision.job_id = job.id) > 1;
+
+-- I4 the index of a page equals its head revision
+SELECT page.item_image_id FROM annotation_pages AS page
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(jsonb_build_array(item.value ->> 'id', item.value ->> 'textGranularity', item.value -> 'body' ->> 'value')
+                     ORDER BY item.ordinality) AS listed
+    FROM jsonb_array_elements(page.payload::jsonb -> 'items') WITH ORDINALITY AS item
+) AS head ON true
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(jsonb_build_array(entry.annotation_id, entry.granularity, entry.text) ORDER BY entry.position) AS listed
+    FROM annotations AS entry WHERE entry.item_image_id = page.item_image_id
+) AS index ON true
+WHERE head.listed IS DISTINCT FROM index.listed;
+
+-- I5 the revisions of a page are 1 to head, and the head's payload is the last one's
+SELECT page.item_image_id, page.revision FROM annotation_pages AS page
+LEFT JOIN annotation_page_revisions AS revision ON revision.item_image_id = page.item_image_id
+GROUP BY page.item_image_id, page.revision, page.payload
+HAVING count(revision.revision) <> page.revision OR max(revision.revision) IS DISTINCT FROM page.revision
+    OR max(revision.payload) FILTER (WHERE revision.revision = page.revision) IS DISTINCT FROM page.payload;
+
+-- the current baseline of an image is one of its own
+SELECT pointer.item_image_id FROM current_ocr_runs AS pointer
+LEFT JOIN ocr_runs AS run ON run.id = pointer.ocr_run_id AND run.item_image_id = pointer.item_image_id
+WHERE run.id IS NULL;
+
+-- a completed file has an image with a page, a job of its batch, and no other file has that image
+SELECT file.batch_id, file.sequence FROM ingest_batch_files AS file
+LEFT JOIN annotation_pages AS page ON page.item_image_id = file.item_image_id
+LEFT JOIN transcription_jobs AS job ON job.item_image_id = file.item_image_id AND job.batch_id = file.batch_id
+WHERE file.status = 'completed' AND (page.item_image_id IS NULL OR job.id IS NULL);
+
+-- a batch that is over has nothing open
+SELECT batch.id FROM ingest_batches AS batch
+WHERE batch.status IN ('completed', 'failed') AND (
+    EXISTS (SELECT FROM ingest_batch_files AS file WHERE file.batch_id = batch.id AND file.status IN ('pending', 'processing'))
+    OR EXISTS (SELECT FROM transcription_jobs AS job WHERE job.batch_id = batch.id AND job.status IN ('pending', 'running')));
+
+-- I16 no lease token in an event or a page
+SELECT attempt.job_id FROM transcription_job_attempts AS attempt
+JOIN event_outbox AS event ON strpos(event.body, attempt.lease_token) > 0;
+
+-- I17 item_images: item
+SELECT child.id FROM item_images AS child LEFT JOIN items AS parent ON parent.id = child.item_id WHERE parent.id IS NULL;
+
+-- I17 ingest_batches: item
+SELECT child.id FROM ingest_batches AS child LEFT JOIN items AS parent ON parent.id = child.item_id WHERE parent.id IS NULL;
+
+-- I17 ingest_batch_files: batch
+SELECT child.batch_id FROM ingest_batch_files AS child
+LEFT JOIN ingest_batches AS parent ON parent.id = child.batch_id WHERE parent.id IS NULL;
+
+-- I17 ingest_batch_files: image
+SELECT child.batch_id FROM ingest_batch_files AS child
+LEFT JOIN item_images AS parent ON parent.id = child.item_image_id
+WHERE child.item_image_id IS NOT NULL AND parent.id IS NULL;
+
+-- I17 annotation_pages: image
+SELECT child.item_image_id FROM annotation_pages AS child
+LEFT JOIN item_images AS parent ON parent.id = child.item_image_id WHERE parent.id IS NULL;
+
+-- I17 annotation_page_revisions: page
+SELECT child.item_image_id FROM annotation_page_revisions AS child
+LEFT JOIN annotation_pages AS parent ON parent.item_image_id = child.item_image_id WHERE parent.item_image_id IS NULL;
+
+-- I17 annotations: page
+SELECT child.item_image_id FROM annotations AS child
+LEFT JOIN annotation_pages AS parent ON parent.item_image_id = child.item_image_id WHERE parent.item_image_id IS NULL;
+
+-- I17 transcription_jobs: page
+SELECT child.id FROM transcription_jobs AS child
+LEFT JOIN annotation_pages AS parent ON parent.item_image_id = child.item_image_id WHERE parent.item_image_id IS NULL;
+
+-- I17 transcription_job_attempts: job
+SELECT child.job_id FROM transcription_job_attempts AS child
+LEFT JOIN transcription_jobs AS parent ON parent.id = child.job_id WHERE parent.id IS NULL;
+
+-- I17 ocr_runs: image
+SELECT child.id FROM ocr_runs AS child LEFT JOIN item_images AS parent ON parent.id = child.item_image_id WHERE parent.id IS NULL;

@@ -1,0 +1,386 @@
+"""The queue: claims, leases, fences, completion. What no worker, however late, may be able to do."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import Connection, event, text
+
+from scribe_pipeline.contexts import find_context
+from scribe_pipeline.database import DatabaseError, Lease, in_transaction
+from scribe_pipeline.engines import LineText
+from scribe_pipeline.errors import Category, ScribeError
+from scribe_pipeline.jobs import (
+    JobClaim,
+    claim_job,
+    complete_job,
+    create_job,
+    end_attempt,
+    record_preflight,
+    record_progress,
+    renew_claim,
+)
+from scribe_pipeline.pages import fill_lines, load_head, load_image, plain_text, read_lines
+from tests.houses import House
+
+
+def claimed(house: House, seconds: float = 60) -> JobClaim:
+    """Claim a job that is there."""
+    claim = claim_job(house.engine, seconds)
+    assert claim is not None
+    return claim
+
+
+def complete(house: House, claim: JobClaim, text_of_lines: str = "text") -> int:
+    """Commit the same text for every line of the claim's page."""
+    with house.engine.connect() as connection:
+        image, head = load_image(connection, claim.item_image_id), load_head(connection, claim.item_image_id)
+    assert image is not None
+    assert head is not None
+    texts = {line.annotation_id: LineText(text_of_lines, 0.9) for line in read_lines(head.payload)}
+    return complete_job(house.engine, claim, image, texts, {})
+
+
+def everything(house: House) -> dict[str, list[Any]]:
+    """All rows that a worker may write, to compare before and after."""
+    tables = (
+        "transcription_jobs", "transcription_job_attempts", "annotation_pages", "annotation_page_revisions", "annotations",
+        "ocr_runs", "current_ocr_runs", "event_outbox",
+    )  # fmt: skip
+    return {table: house.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables}
+
+
+def test_claims_leave_attempt_rows(house: House) -> None:
+    """R4: after n claims there are n attempts, numbered 1 to n, each with snapshot, revision, owner, token and start."""
+    job = house.job(max_attempts=5)
+    for _ in range(4):
+        claimed(house)
+        house.expire_lease()
+    rows = house.rows("SELECT * FROM transcription_job_attempts WHERE job_id = :id ORDER BY attempt_number", id=job)
+    assert [row.attempt_number for row in rows] == [1, 2, 3, 4]
+    assert len({row.lease_token for row in rows}) == 4
+    assert all(row.context_snapshot and row.input_revision == 1 and row.lease_owner and row.started_at for row in rows)
+
+
+def test_attempt_freezes_the_jobs_snapshot(house: House) -> None:
+    """R96: the attempt's snapshot is the job's, byte for byte, and so is its input revision."""
+    house.job()
+    claimed(house)
+    assert house.value(
+        """SELECT a.context_snapshot = j.context_snapshot AND a.input_revision = j.input_revision
+           FROM transcription_job_attempts a JOIN transcription_jobs j ON j.id = a.job_id"""
+    )
+
+
+def test_claim_and_attempt_stand_or_fall_together(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R5: a token that was given before breaks the attempt's insert, and then the job is as it was."""
+    house.job()
+    first = claimed(house)
+    house.job()
+    monkeypatch.setattr("scribe_pipeline.jobs.queue.new_lease", lambda seconds: Lease("someone", first.lease.token, seconds))
+    before = everything(house)
+    with pytest.raises(DatabaseError):
+        claim_job(house.engine, 60)
+    assert everything(house) == before
+
+
+def test_no_attempt_without_the_jobs_change(house: House) -> None:
+    """R5: if the job cannot be set running, there is no attempt row either."""
+    house.job()
+    house.execute("ALTER TABLE transcription_jobs ADD CONSTRAINT stop_it CHECK (status <> 'running')")
+    with pytest.raises(DatabaseError):
+        claim_job(house.engine, 60)
+    assert house.value("SELECT count(*) FROM transcription_job_attempts") == 0
+    assert house.value("SELECT status || attempt_count FROM transcription_jobs") == "pending0"
+
+
+def test_reclaim_closes_the_lost_attempt_first(house: House) -> None:
+    """R6: attempt 1 ends as lease_expired, not after attempt 2 began, and their tokens differ."""
+    house.job()
+    first = claimed(house)
+    house.expire_lease()
+    second = claimed(house)
+    old, new = house.rows("SELECT * FROM transcription_job_attempts ORDER BY attempt_number")
+    assert (old.outcome, new.outcome) == ("lease_expired", "running")
+    assert old.finished_at <= new.started_at
+    assert first.lease.token != second.lease.token
+    assert (first.attempt_number, second.attempt_number) == (1, 2)
+
+
+def test_a_live_lease_is_not_taken(house: House) -> None:
+    """R1: while the lease lives, nobody else gets the job."""
+    house.job()
+    claimed(house)
+    assert claim_job(house.engine, 60) is None
+
+
+def test_expired_lease_at_the_last_attempt_fails_the_job(house: House) -> None:
+    """R6: a job whose last worker vanished fails with its category and one event; the claim goes on to the next job."""
+    job, other = house.job(max_attempts=1), house.job()
+    claimed(house)
+    house.expire_lease()
+    assert claimed(house).job_id == other
+    row = house.rows("SELECT * FROM transcription_jobs WHERE id = :id", id=job)[0]
+    assert (row.status, row.error_category) == ("failed", "attempts_exhausted")
+    assert house.value("SELECT event_type FROM event_outbox WHERE job_id = :id", id=job) == "dev.scribe.transcription.failed"
+
+
+LATE_WRITES: dict[str, Callable[[House, JobClaim], object]] = {
+    "progress": lambda house, claim: record_progress(house.engine, claim, 1, 0),
+    "preflight": lambda house, claim: record_preflight(house.engine, claim, {"segments": 9}, 9),
+    "defer": lambda house, claim: end_attempt(house.engine, claim, Category.TIMEOUT),
+    "fail": lambda house, claim: end_attempt(house.engine, claim, Category.AUTHENTICATION),
+    "complete": lambda house, claim: complete(house, claim),
+}
+
+
+@pytest.mark.parametrize("write", LATE_WRITES)
+def test_an_old_token_writes_nothing(house: House, write: str) -> None:
+    """R10: with the old token no page is committed, and nothing else changes either."""
+    house.job()
+    late = claimed(house)
+    house.expire_lease()
+    claimed(house)
+    before = everything(house)
+    with pytest.raises(ScribeError) as caught:
+        LATE_WRITES[write](house, late)
+    assert caught.value.category is Category.LEASE_LOST
+    assert everything(house) == before
+
+
+@pytest.mark.parametrize("write", LATE_WRITES)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"attempt_number": 2},
+        {"input_revision": 2},
+        {"lease": Lease("someone", SecretStr("another token"), 60)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_part_of_the_fence_counts(house: House, write: str, change: dict[str, Any]) -> None:
+    """R10: attempt, input revision and token must each be the right one."""
+    house.job()
+    claim = claimed(house)
+    forged = JobClaim(**(vars(claim) | change))
+    before = everything(house)
+    assert not renew_claim(house.engine, forged)
+    with pytest.raises(ScribeError):
+        LATE_WRITES[write](house, forged)
+    assert everything(house) == before
+
+
+def test_renewal_moves_the_deadline(house: House) -> None:
+    """R1: whoever holds the lease can renew it, and nobody whose lease has run out."""
+    house.job()
+    claim = claimed(house, seconds=30)
+    before = house.value("SELECT lease_until FROM transcription_jobs")
+    assert renew_claim(house.engine, claim)
+    assert house.value("SELECT lease_until FROM transcription_jobs") > before
+    house.expire_lease()
+    assert not renew_claim(house.engine, claim)
+
+
+def test_a_lease_that_ran_out_but_was_not_taken_may_still_commit(house: House) -> None:
+    """R10: it is the reclaim that kills a token, not the clock."""
+    house.job()
+    claim = claimed(house)
+    house.expire_lease()
+    assert complete(house, claim) == 2
+
+
+def test_completion_commits_everything(house: House) -> None:
+    """R121, R13: page, index, baseline, attempt, job and one event, with the result revision of the page."""
+    image = house.page()
+    job = house.job(image)
+    assert complete(house, claimed(house), "Dear Sir") == 2
+    row = house.rows("SELECT * FROM transcription_jobs WHERE id = :id", id=job)[0]
+    assert (row.status, row.result_revision, row.total_segments, row.completed_segments, row.failed_segments, row.passed) == (
+        "completed", 2, 3, 3, 0, True,
+    )  # fmt: skip
+    attempt = house.rows("SELECT outcome, result_revision, finished_at FROM transcription_job_attempts")[0]
+    assert attempt[:2] == ("completed", 2)
+    with house.engine.connect() as connection:
+        head = load_head(connection, image.id)
+    assert head is not None
+    assert head.revision == 2
+    assert plain_text(head.payload) == "Dear Sir\n" * 3
+    assert house.value("SELECT count(*) FROM annotations WHERE search @@ plainto_tsquery('simple', 'sir')") == 3
+    baseline = house.rows("SELECT r.* FROM ocr_runs r JOIN current_ocr_runs c ON c.ocr_run_id = r.id")[0]
+    assert (baseline.original_text, baseline.job_id) == ("Dear Sir\n" * 3, job)
+    body = house.value("SELECT body::jsonb FROM event_outbox WHERE job_id = :id", id=job)
+    assert (body["type"], body["data"]["revision"], body["data"]["completedSegments"]) == (
+        "dev.scribe.transcription.completed",
+        2,
+        3,
+    )
+
+
+COMPLETION_WRITES = (
+    "UPDATE annotation_pages", "INSERT INTO annotation_page_revisions", "DELETE FROM annotations", "INSERT INTO annotations",
+    "INSERT INTO current_ocr_runs", "INSERT INTO ocr_runs", "UPDATE transcription_job_attempts", "UPDATE transcription_jobs",
+    "INSERT INTO event_outbox",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("statement", COMPLETION_WRITES)
+def test_completion_is_all_or_nothing(house: House, statement: str) -> None:
+    """R13, R121: a failure right after any one of its writes undoes them all, and the job can still be completed."""
+    house.job()
+    claim = claimed(house)
+    before = everything(house)
+    hits = []
+
+    def fail(_c: object, _k: object, sql: str, *_rest: object) -> None:
+        if sql.startswith(statement):
+            hits.append(sql)
+            raise RuntimeError("stop here")
+
+    event.listen(house.engine, "after_cursor_execute", fail)
+    with pytest.raises(RuntimeError):
+        complete(house, claim)
+    event.remove(house.engine, "after_cursor_execute", fail)
+    assert hits
+    assert everything(house) == before
+    assert complete(house, claim) == 2
+
+
+def test_completion_on_a_changed_page_writes_nothing(house: House) -> None:
+    """R13: the page's compare-and-swap decides over everything else."""
+    image = house.page()
+    house.job(image)
+    claim = claimed(house)
+    with house.engine.begin() as connection:
+        from scribe_pipeline.pages import Author, replace_page
+
+        head = load_head(connection, image.id)
+        assert head is not None
+        human = fill_lines(head.payload, {read_lines(head.payload)[0].annotation_id: LineText("by hand", 1)})
+        assert replace_page(connection, image, 1, human, Author("human", "reader")) == 2
+    before = everything(house)
+    with pytest.raises(ScribeError) as caught:
+        complete(house, claim)
+    assert caught.value.category is Category.PAGE_CHANGED
+    assert everything(house) == before
+
+
+def test_the_same_request_is_the_same_job(house: House) -> None:
+    """R94: asking again for what is active gives the active job."""
+    image = house.page()
+    assert house.job(image) == house.job(image)
+    assert house.value("SELECT count(*) FROM transcription_jobs") == 1
+
+
+def test_no_job_without_a_page(house: House) -> None:
+    """R3: there is nothing to transcribe before an image has its canonical page."""
+    image = house.image()
+    with pytest.raises(ScribeError) as caught:
+        house.job(image)
+    assert caught.value.category is Category.FAILED_PRECONDITION
+
+
+def test_no_job_for_another_workspaces_image(house: House) -> None:
+    """R3: an image of another workspace is as good as none."""
+    image = house.page()
+    house.execute("INSERT INTO workspaces (id, name) VALUES (gen_random_uuid(), 'other')")
+    other = house.value("SELECT id FROM workspaces WHERE name = 'other'")
+    with pytest.raises(ScribeError), house.engine.begin() as connection:
+        create_job(connection, other, image.id, None, find_context(connection, other), 3)
+
+
+def test_an_edited_context_does_not_reach_a_job(house: House) -> None:
+    """R2: the claim carries the context as it was when the job was made."""
+    house.job()
+    house.execute("UPDATE contexts SET transcription_model = 'another', system_prompt = 'other', temperature = 1")
+    snapshot = claimed(house).context_snapshot
+    assert '"transcription_model":"PP-OCRv6_rec_small"' in snapshot
+    assert '"system_prompt":null' in snapshot
+
+
+def test_progress_is_reset_by_a_claim(house: House) -> None:
+    """R95: progress belongs to an attempt."""
+    house.job()
+    claim = claimed(house)
+    record_preflight(house.engine, claim, {"segments": 3}, 3)
+    record_progress(house.engine, claim, 1, 1)
+    assert house.rows("SELECT total_segments, completed_segments, failed_segments FROM transcription_jobs") == [(3, 1, 1)]
+    house.expire_lease()
+    claimed(house)
+    assert house.rows("SELECT total_segments, completed_segments, failed_segments FROM transcription_jobs") == [(0, 0, 0)]
+
+
+@pytest.mark.parametrize(("attempt", "seconds"), [(1, 20), (2, 40), (3, 80), (4, 160), (5, 300), (6, 300)])
+def test_retries_wait_longer_each_time(house: House, attempt: int, seconds: int) -> None:
+    """A failure that may pass sends the job back, 2^n times ten seconds later, at most five minutes."""
+    house.job(max_attempts=9)
+    for _ in range(attempt):
+        house.execute("UPDATE transcription_jobs SET retry_after = NULL")
+        end_attempt(house.engine, claimed(house), Category.UPSTREAM)
+    wait = house.value("SELECT extract(epoch FROM retry_after - updated_at) FROM transcription_jobs")
+    assert abs(float(wait) - seconds) < 1
+    assert claim_job(house.engine, 60) is None
+
+
+def test_permanent_failure_ends_the_job(house: House) -> None:
+    """A failure that cannot pass ends the job at once, with the closed list's words and one event."""
+    house.job()
+    end_attempt(house.engine, claimed(house), Category.AUTHENTICATION)
+    row = house.rows("SELECT status, error, error_category, retry_after FROM transcription_jobs")[0]
+    assert row == ("failed", "transcription provider request failed", "authentication", None)
+    assert house.value("SELECT outcome FROM transcription_job_attempts") == "failed"
+    assert house.value("SELECT count(*) FROM event_outbox WHERE event_type LIKE '%failed'") == 1
+
+
+def test_many_claimers_one_winner_each(house: House) -> None:
+    """R94: eight sessions that claim at once get eight different jobs, and no job twice."""
+    jobs = {house.job() for _ in range(8)}
+    got: list[JobClaim | None] = []
+    threads = [threading.Thread(target=lambda: got.append(claim_job(house.engine, 60))) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    claims = [claim for claim in got if claim is not None]
+    assert {claim.job_id for claim in claims} <= jobs
+    assert len({claim.job_id for claim in claims}) == len(claims)
+
+
+def test_a_deadlock_is_tried_again(house: House) -> None:
+    """A transaction that loses a deadlock runs again as a whole."""
+    first, second = house.job(), house.job()
+    meet = threading.Barrier(2, timeout=10)
+    tries: list[int] = []
+
+    def cross(one: object, two: object) -> None:
+        seen = []
+
+        def work(connection: Connection) -> None:
+            seen.append(1)
+            connection.execute(text("UPDATE transcription_jobs SET total_segments = 1 WHERE id = :id"), {"id": one})
+            if len(seen) == 1:
+                meet.wait()
+            connection.execute(text("UPDATE transcription_jobs SET total_segments = 1 WHERE id = :id"), {"id": two})
+
+        in_transaction(house.engine, work)
+        tries.append(len(seen))
+
+    threads = [threading.Thread(target=cross, args=pair) for pair in ((first, second), (second, first))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(tries) == [1, 2]
+
+
+def test_database_errors_tell_no_token(house: House) -> None:
+    """The driver's words print the failing row; ours do not."""
+    house.job()
+    claim = claimed(house)
+    token = claim.lease.token.get_secret_value()
+    with pytest.raises(DatabaseError) as caught:
+        house.execute("UPDATE transcription_jobs SET attempt_count = 99")
+    shown = f"{caught.value!r} {caught.value} {caught.value.__cause__} {claim!r}"
+    assert token not in shown
+    assert caught.value.constraint == "transcription_jobs_attempts"
