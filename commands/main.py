@@ -25,7 +25,7 @@ app.add_typer(db.app, name="db")
 
 
 def main() -> None:
-    """Run the command. A refused or failed operation ends with 1 and one line, wrong usage with 2, an interrupt with 130."""
+    """Run the command. A refused or failed operation ends with 1 and one line, wrong usage with 2."""
     # what libraries deprecate is of no use to who scans pages
     warnings.simplefilter("ignore")
     try:
@@ -33,6 +33,3 @@ def main() -> None:
     except ScribeError as error:
         print(f"scribe: {error.message}", file=sys.stderr)  # noqa: T201 - the one place where errors are told
         sys.exit(2 if error.category is Category.INVALID_ARGUMENT else 1)
-    except KeyboardInterrupt:
-        print("scribe: interrupted; the same command goes on from here", file=sys.stderr)  # noqa: T201 - as above
-        sys.exit(130)

@@ -28,6 +28,12 @@ def load_settings() -> Settings:
         raise ScribeError(Category.INVALID_ARGUMENT, f"{variable} is not valid: {problem['msg']}") from None
 
 
+def error_console() -> Console:
+    """Return a console on standard error for progress and remarks."""
+    width = None if sys.stderr.isatty() else _PIPE_WIDTH
+    return Console(stderr=True, width=width, highlight=False, markup=False, soft_wrap=True)
+
+
 def print_json(document: object) -> None:
     """Print one JSON document."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2, default=str) + "\n")

@@ -1,15 +1,13 @@
 """`scribe run`: the main job, from files to a table of drafts."""
 
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from sqlalchemy import Engine
 
-from commands.output import JsonOption, load_settings, print_json
+from commands.output import JsonOption, error_console, load_settings, print_json
 from scribe_pipeline.errors import Category, ScribeError
 
 if TYPE_CHECKING:
@@ -17,6 +15,8 @@ if TYPE_CHECKING:
     from scribe_pipeline.ingest import Batch
 
 _POLL_SECONDS = 0.5
+_INTERRUPTED = 130
+_INTERRUPT = "DagsterExecutionInterruptedError"
 
 PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scans, or folders of scans.")]
 ContextOption = Annotated[str | None, typer.Option(help="How the pages are read: letter (the default), manuscript, newspaper.")]
@@ -42,8 +42,7 @@ def run(
     from scribe_pipeline.ingest import collect, report_batch, request_batch
 
     started = time.monotonic()
-    # Standard error as it is now: what libraries print while the job runs must not tear the progress display.
-    console = Console(file=os.fdopen(os.dup(2), "w"), highlight=False, markup=False)
+    console = error_console()
     settings = load_settings()
     collection = collect(paths)
     if collection.passed_over:
@@ -52,8 +51,13 @@ def run(
     batch = request_batch(engine, collection, workspace=workspace, context=context, max_attempts=settings.max_attempts, again=again)
     console.print(f"Batch {batch.id}: {len(collection.files)} files")
     if not batch.finished:
-        with dagster_instance(settings, database_url(settings)) as instance, progress_bars(console, engine, batch.id) as progress:
-            batch = _work(settings, instance, engine, batch, workspace, progress)
+        with dagster_instance(settings, database_url(settings)) as instance:
+            try:
+                with progress_bars(console, engine, batch.id) as progress:
+                    batch = _work(settings, instance, engine, batch, workspace, progress)
+            except KeyboardInterrupt:
+                console.print("scribe: interrupted; the same command goes on from here")
+                raise typer.Exit(_INTERRUPTED) from None
     with engine.connect() as connection:
         pages = report_batch(connection, batch.id)
     if export is not None:
@@ -74,8 +78,6 @@ def run(
 
 def _work(settings: Any, instance: Any, engine: Engine, batch: "Batch", workspace: str, progress: "BarProgress") -> "Batch":
     """Execute the Dagster job until the batch is over, waiting for leases of workers that vanished to run out."""
-    from dagster import DagsterExecutionInterruptedError
-
     from definitions import build_defs
     from resources import BATCH_TAG, WORKSPACE_TAG, process_tags, report_dead_runs
     from scribe_pipeline.engines import EnginePool
@@ -102,22 +104,22 @@ def _work(settings: Any, instance: Any, engine: Engine, batch: "Batch", workspac
                     raise_on_error=False,
                 )
                 if not result.success:
-                    raise ScribeError(Category.UNAVAILABLE, _failure(result))
+                    raise _failure(result)
             with engine.connect() as connection:
                 batch = load_batch(connection, batch.id)
-    except DagsterExecutionInterruptedError:
-        raise KeyboardInterrupt from None
     finally:
         pool.stop()
     return batch
 
 
-def _failure(result: Any) -> str:
-    """Return one line about why a run failed: our own sentence where there is one."""
+def _failure(result: Any) -> BaseException:
+    """Return why a run failed: an interrupt, or an error with one line, our own sentence where there is one."""
     for event in result.all_events:
         if event.is_step_failure and event.step_failure_data.error is not None:
             error = event.step_failure_data.error
+            if error.cls_name == _INTERRUPT:
+                return KeyboardInterrupt()
             while error.cause is not None:
                 error = error.cause
-            return str(error.message).strip().split("\n")[0].removeprefix("scribe_pipeline.errors.ScribeError: ")
-    return f"the Dagster run {result.run_id} failed"
+            return ScribeError(Category.UNAVAILABLE, str(error.message).strip().split("\n")[0].partition(": ")[2])
+    return ScribeError(Category.UNAVAILABLE, f"the Dagster run {result.run_id} failed")

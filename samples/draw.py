@@ -118,11 +118,14 @@ class Line:
     em: int
 
     def box(self) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom: from the font's ascenders to its descenders."""
         return self.left, self.baseline - ASCENT * self.em, self.right, self.baseline + DESCENT * self.em
 
 
 @dataclass
 class Region:
+    """A block of lines as the ground truth names it."""
+
     id: str
     kind: str
     lines: list[Line] = field(default_factory=list)
@@ -143,6 +146,7 @@ class Sheet:
         self.pen = ImageDraw.Draw(self.ink)
 
     def rule(self, left: float, top: float, right: float, bottom: float) -> None:
+        """Draw a printer's rule."""
         self.pen.rectangle((left * SCALE, top * SCALE, right * SCALE - 1, bottom * SCALE - 1), fill=190)
 
     def turned(self, x: float, y: float) -> Point:
@@ -165,10 +169,12 @@ def font(package: str, file: str, em: int) -> ImageFont.FreeTypeFont:
 
 
 def serif(weight: str, em: int) -> ImageFont.FreeTypeFont:
+    """The newspaper's typeface."""
     return font("font_source_serif_pro", f"SourceSerifPro-{weight}.otf", em)
 
 
 def letter() -> Sheet:
+    """Set the letter."""
     sheet = Sheet((1240, 1750), angle=0.6, seed=1905)
     margin, y = 122, 140
     face = font("fontpkg_ibm_plex_mono", "IBMPlexMono-Regular.ttf", EM_TYPED)
@@ -220,6 +226,7 @@ def set_line(sheet: Sheet, text: str, face: ImageFont.FreeTypeFont, em: int, lef
 
 
 def newspaper() -> Sheet:
+    """Set the newspaper article."""
     sheet = Sheet((1300, 1376), angle=-0.7, seed=1895)
     margin, gutter = 92, 64
     width = (sheet.size[0] - 2 * margin - gutter) / 2
@@ -310,6 +317,7 @@ def truth(sheet: Sheet, image: str) -> bytes:
 
 
 def draw(folder: Path) -> None:
+    """Draw both pages and write their ground truth."""
     folder.mkdir(parents=True, exist_ok=True)
     sheet = letter()
     page = scan(sheet, paper=(238, 230, 210), black=(44, 42, 58), folds=(-0.36, 0.31), noise=2)

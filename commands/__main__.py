@@ -1,0 +1,5 @@
+"""`python -m commands` is the `scribe` command."""
+
+from commands.main import main
+
+main()

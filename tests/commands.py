@@ -1,0 +1,24 @@
+"""Running the `scribe` command as a person would."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+SCRIBE = Path(sys.executable).with_name("scribe")
+TIMEOUT_SECONDS = 600
+
+
+def scribe(environment: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and return its output."""
+    return subprocess.run(
+        [SCRIBE, *arguments], env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, stdin=subprocess.DEVNULL
+    )
+
+
+def scribe_json(environment: dict[str, str], *arguments: str | Path) -> Any:
+    """Run a command that succeeds and return the JSON document it prints."""
+    done = scribe(environment, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -1,0 +1,135 @@
+"""The main job with the real engines, as a person runs it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import iiif_prezi3
+import pytest
+
+from scribe_pipeline.metrics import Line, evaluate, read_ground_truth
+from scribe_pipeline.pages import read_lines
+from tests.commands import scribe, scribe_json
+from tests.conftest import ROOT, SHARED, broken_invariants
+from tests.proofs import size_of
+
+SAMPLES = ROOT / "samples"
+# A page of each kind first, so that a small proof has them.
+SHARED_PAGES = (
+    "newspapers/eng-print-20c-udolpho-p27.png",
+    "medieval/lat-textualis-15c-sbb-hdschr25-021v.jpg",
+    "letters/eng-typed-1905-jls-L244.jpg",
+    "letters/eng-hand-1905-jls-L245.jpg",
+    "letters/eng-hand-1905-jls-L251.jpg",
+    "letters/eng-hand-1905-jls-i084.jpg",
+    "letters/fra-hand-19c-boudreau-003.jpg",
+    "medieval/gml-hybrida-15c-sbb-germoct511-027r.jpg",
+    "medieval/lat-textualis-14c-ubl758-024v.jpg",
+    "medieval/lat-textualis-15c-sbb-hdschr25-022r.jpg",
+)
+
+
+def test_the_samples_become_drafts(environment: dict[str, str], tmp_path: Path) -> None:
+    """R85-R90, R160: two pages, one of two columns, are read line by line; the same files again redo nothing."""
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+    for name in ("letter.jpg", "newspaper.png"):
+        (inbox / name).write_bytes((SAMPLES / name).read_bytes())
+    (inbox / "notes.txt").write_text("not a scan")
+    (inbox / "broken.png").write_bytes((SAMPLES / "newspaper.png").read_bytes()[:20_000])
+    out = tmp_path / "out"
+
+    first = scribe(environment, "run", inbox, "--export", out, "--json")
+    assert first.returncode == 1, "a file was refused"
+    assert "notes.txt" in first.stderr
+    assert "broken.png is damaged" in first.stderr
+    assert "Traceback" not in first.stderr
+    broken, letter, newspaper = json.loads(first.stdout)
+    assert (broken["status"], broken["error_category"]) == ("failed", "damaged")
+    for page in (letter, newspaper):
+        assert (page["status"], page["revision"], page["failed_lines"]) == ("completed", 2, 0)
+        assert page["mean_confidence"] > 0.9
+    assert {path.name for path in out.iterdir()} == {f"{stem}.{ext}" for stem in ("letter", "newspaper") for ext in ("txt", "json")}
+
+    for stem in ("letter", "newspaper"):
+        payload = (out / f"{stem}.json").read_text()
+        iiif_prezi3.AnnotationPage.model_validate_json(payload)
+        found = [Line(line.shape.polygon, line.text) for line in read_lines(payload)]
+        score = evaluate(found, read_ground_truth(SAMPLES / f"{stem}.xml"))
+        assert (score.recall, score.precision, score.order_tau) == (1.0, 1.0, 1.0)
+        assert score.cer is not None
+        assert score.cer <= 0.01
+
+    again = scribe(environment, "run", inbox, "--json")
+    assert json.loads(again.stdout) == json.loads(first.stdout)
+    url = scribe(environment, "db", "url").stdout.strip()
+    assert broken_invariants(url) == {}
+    assert dagster_shows(environment) == [("process_ingest_batch", "SUCCESS")]
+
+
+def dagster_shows(environment: dict[str, str]) -> list[tuple[str, str]]:
+    """Return job and status of the runs that the persistent instance knows."""
+    from dagster import DagsterInstance
+
+    with DagsterInstance.from_config(str(Path(environment["SCRIBE_HOME"]) / "dagster")) as instance:
+        return [(run.job_name, run.status.value) for run in instance.get_runs()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run", "nowhere"], 2, "nowhere is not there"),
+        (["run"], 2, "Missing argument"),
+        (["run", "samples", "--context", "diary"], 2, "there is no context 'diary'; there are: letter, manuscript, newspaper"),
+        (["run", "samples", "--workspace", "nobody"], 2, "there is no workspace 'nobody'"),
+        (["run", "migrations"], 1, "no image in migrations"),
+        (["batch", "show", "01900000-0000-7000-8000-000000000000"], 1, "there is no batch"),
+        (["ingest", "samples/README.md", "nowhere"], 2, "nowhere is not there"),
+    ],
+)
+def test_bad_requests_get_one_line(environment: dict[str, str], arguments: list[str], code: int, words: str) -> None:
+    """R87: a bad request is one line that says what to do, with the right exit code and no traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "commands", *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_variable_that_is_wrong_is_named(environment: dict[str, str]) -> None:
+    """Configuration errors name the variable."""
+    done = scribe(environment | {"SCRIBE_LEASE_SECONDS": "soon"}, "ready")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "SCRIBE_LEASE_SECONDS" in done.stderr
+
+
+@pytest.fixture
+def shared_pages() -> list[Path]:
+    """The real pages of this proof's size."""
+    if not SHARED.is_dir():
+        pytest.skip(f"the real pages are in {SHARED}, which is not on this machine")
+    return [SHARED / "pages" / name for name in SHARED_PAGES[: size_of("shared_pages")]]
+
+
+@pytest.mark.proof
+def test_real_pages_read_as_well_as_the_bare_engines(environment: dict[str, str], shared_pages: list[Path], tmp_path: Path) -> None:
+    """R88, R89: line recall and character error rate on real pages are those of the bare engines."""
+    pages = scribe_json(environment, "run", *shared_pages, "--export", tmp_path)
+    assert [page["status"] for page in pages] == ["completed"] * len(shared_pages)
+    compared = subprocess.run(
+        [
+            sys.executable,
+            ROOT / "benchmarks" / "accuracy.py",
+            tmp_path,
+            *shared_pages,
+            "--baseline",
+            SHARED / "pages" / "BASELINE.tsv",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    print(compared.stdout)  # noqa: T201
+    assert compared.returncode == 0, compared.stderr

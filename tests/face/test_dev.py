@@ -1,0 +1,61 @@
+"""`scribe dev` with the real daemon: what another shell ingests is picked up and becomes a draft."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+from dagster import DagsterInstance
+
+from tests.commands import SCRIBE, scribe, scribe_json
+from tests.conftest import ROOT, broken_invariants
+
+HANG_SECONDS = 300
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_ingest_is_picked_up(environment: dict[str, str], tmp_path: Path) -> None:
+    """R85, R86: the sensor starts a run for a batch that `scribe ingest` made, and the run is green."""
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "letter.jpg").write_bytes((ROOT / "samples" / "letter.jpg").read_bytes())
+    port = free_port()
+    log = (tmp_path / "log").open("w")
+    dev = subprocess.Popen([SCRIBE, "dev", "--port", str(port)], env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        started = time.monotonic()
+        batch = scribe(environment, "ingest", inbox).stdout.strip()
+        pages = []
+        while not pages or pages[0]["status"] not in ("completed", "failed"):
+            assert time.monotonic() - started < HANG_SECONDS, (tmp_path / "log").read_text()[-4000:]
+            assert dev.poll() is None, (tmp_path / "log").read_text()[-4000:]
+            time.sleep(1)
+            pages = scribe_json(environment, "batch", "show", batch)
+        print(f"from `scribe dev` and `scribe ingest` to the draft: {time.monotonic() - started:.0f} s")  # noqa: T201
+        assert (pages[0]["status"], pages[0]["revision"]) == ("completed", 2)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=30) as answer:
+            assert answer.status == 200
+        with DagsterInstance.from_config(str(Path(environment["SCRIBE_HOME"]) / "dagster")) as instance:
+            deadline = time.monotonic() + 30
+            while not (runs := instance.get_runs())[0].is_finished and time.monotonic() < deadline:
+                time.sleep(0.5)
+            assert [(run.status.value, run.tags["scribe/batch_id"]) for run in runs] == [("SUCCESS", batch)]
+    finally:
+        os.kill(dev.pid, signal.SIGTERM)
+        try:
+            dev.wait(60)
+        finally:
+            if dev.poll() is None:
+                os.killpg(dev.pid, signal.SIGKILL)
+            log.close()
+    assert dev.returncode == 0, (tmp_path / "log").read_text()[-4000:]
+    assert broken_invariants(scribe(environment, "db", "url").stdout.strip()) == {}

@@ -1,0 +1,109 @@
+"""Worker processes: one that crashes takes nobody with it, and none outlives its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from scribe_pipeline.engines import EnginePool, ProcessExpired
+from scribe_pipeline.engines.pool import report_progress
+from scribe_pipeline.errors import Category, ScribeError
+
+PARENT = """
+import sys, time
+from scribe_pipeline.engines import EnginePool
+from tests.faults.test_pool import spin
+if __name__ == "__main__":
+    pool = EnginePool(2)
+    tickets = [pool.submit(spin), pool.submit(spin)]
+    while not all(pool.progress(ticket)[0] for ticket in tickets):
+        time.sleep(0.05)
+    print("busy", flush=True)
+    time.sleep(600)
+"""
+
+
+def spin() -> None:
+    """Keep the processor busy, as an engine does, reading no pipe."""
+    number = 0
+    while True:
+        number += 1
+        report_progress(os.getpid(), 0)
+
+
+def crash() -> None:
+    """Die as a C library does."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def count(lines: int) -> int:
+    """Report lines and give their number."""
+    report_progress(lines, 1)
+    return lines
+
+
+def refuse() -> None:
+    """Fail with an error of ours."""
+    raise ScribeError(Category.DAMAGED, "it is damaged")
+
+
+def test_a_crash_fails_one_task() -> None:
+    """R86: a worker process that dies loses its own task; the pool goes on."""
+    pool = EnginePool(2)
+    try:
+        tickets = [pool.submit(crash), pool.submit(count, 3)]
+        with pytest.raises(ProcessExpired):
+            tickets[0].future.result(60)
+        assert tickets[1].future.result(60) == 3
+        for ticket in tickets:
+            pool.release(ticket)
+        assert pool.submit(count, 4).future.result(60) == 4
+    finally:
+        pool.stop()
+
+
+def test_progress_and_errors_cross_the_border() -> None:
+    """R95: line counts of a task are seen while it runs, and its errors keep their category."""
+    pool = EnginePool(1)
+    try:
+        ticket = pool.submit(count, 5)
+        ticket.future.result(60)
+        assert pool.progress(ticket) == (5, 1)
+        pool.release(ticket)
+        ticket = pool.submit(refuse)
+        with pytest.raises(ScribeError) as caught:
+            ticket.future.result(60)
+        assert caught.value.category is Category.DAMAGED
+        assert pool.progress(ticket) == (0, 0)
+        assert pool.idle == 0
+    finally:
+        pool.stop()
+
+
+def test_workers_die_with_their_parent() -> None:
+    """R86: after a SIGKILL of the parent no worker process is left, busy or not."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "busy\n"
+    children = psutil.Process(parent.pid).children(recursive=True)
+    assert len(children) >= 2
+    parent.kill()
+    parent.wait()
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert alive == []
+    parent.stdout.close()
+
+
+def test_stop_ends_busy_workers() -> None:
+    """R86: stopping the pool does not wait for an engine."""
+    pool = EnginePool(1)
+    ticket = pool.submit(spin)
+    while not pool.progress(ticket)[0]:
+        time.sleep(0.05)
+    worker = psutil.Process(pool.progress(ticket)[0])
+    pool.stop()
+    worker.wait(timeout=20)
