@@ -4,6 +4,7 @@ However many pages a run does, it records one materialization an asset: the rows
 """
 
 import base64
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -39,10 +40,14 @@ class BatchConfig(dg.Config):
 
 @dataclass(frozen=True)
 class BatchRun:
-    """What the ops of a run hand on: the batch, and how many runs had been asked for when this one began."""
+    """What the ops of a run hand on: the batch, how many runs had been asked for when this one began, and until when it claims.
+
+    `claim_until` is in seconds since the epoch.
+    """
 
     batch_id: UUID
     generation: int
+    claim_until: float
 
 
 @dg.op
@@ -55,6 +60,7 @@ def validate_files(
     progress: dg.ResourceParam[Progress],
 ) -> BatchRun:
     """Check the batch's files before any model works, and store the good ones."""
+    claim_until = time.time() + settings.claim_seconds
     context.instance.add_run_tags(context.run_id, process_tags())
     with database.connect() as connection:
         batch = load_batch(connection, UUID(config.batch_id))
@@ -73,7 +79,7 @@ def validate_files(
         progress.refused(file)
 
     source = ValidationSource(ingest_settings(settings, database), batch.id, ingested, refuse)
-    drain([source], pool, settings.lease_seconds, settings.claim_seconds)
+    drain([source], pool, settings.lease_seconds, claim_until - time.time())
     if images or refused:
         metadata: dict[str, dg.MetadataValue] = {
             "batch": dg.MetadataValue.text(str(batch.id)),
@@ -84,7 +90,7 @@ def validate_files(
         if refused:
             metadata["refusals"] = _table([{"file": file.filename, "why": file.message} for file in refused])
         context.log_event(dg.AssetMaterialization(INGESTED_IMAGES, metadata=metadata))
-    return BatchRun(batch.id, batch.dispatch_generation)
+    return BatchRun(batch.id, batch.dispatch_generation, claim_until)
 
 
 @dg.op
@@ -112,7 +118,7 @@ def draft_pages(
     finding = SegmentationSource(
         ingest_settings(settings, database), run.batch_id, on_segmented, progress.refused, previews=_MAX_PREVIEWS
     )
-    drain([reading, finding], pool, settings.lease_seconds, settings.claim_seconds)
+    drain([reading, finding], pool, settings.lease_seconds, run.claim_until - time.time())
     if segmented:
         context.log_event(dg.AssetMaterialization(SEGMENTED_PAGES, metadata=_segmentation_metadata(run, segmented)))
     if transcribed:

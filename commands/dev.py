@@ -30,6 +30,8 @@ def dev(port: Annotated[int, typer.Option(help="The web UI's port on this machin
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(port)]
     typer.echo(f"web UI     http://127.0.0.1:{port}")
     typer.echo(f"database   {address.rpartition('@')[2]} (scribe db url prints the whole address)")
+    # A shell that starts this in the background has it ignore interrupts, and Dagster stops on nothing else.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(command, env=environment)
     signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
     try:

@@ -12,7 +12,11 @@ from scribe_pipeline.errors import Category, ScribeError
 def ready(as_json: JsonOption = False) -> None:
     """Check the database, the blob store and the engines of each context; exit 1 if one is not ready."""
     settings = load_settings()
-    results = {name: _try(check, settings) for name, check in _CHECKS.items()}
+    results: dict[str, str | None] = {}
+    for name, check in _CHECKS.items():
+        # the contexts, and so the engines, are known only with a database
+        blocked = name == "engines" and results["database"] is not None
+        results[name] = "not known without the database" if blocked else _try(check, settings)
     if as_json:
         print_json({name: problem or "ready" for name, problem in results.items()})
     else:
@@ -44,21 +48,16 @@ def _blobs(settings: Settings) -> None:
     open_store(store_url(settings)).check()
 
 
-def _segmentors(settings: Settings) -> None:
-    from scribe_pipeline.engines import check_segmentor
+def _engines(settings: Settings) -> None:
+    from resources import database_url
+    from scribe_pipeline.contexts import all_contexts
+    from scribe_pipeline.database import connect
+    from scribe_pipeline.engines import check_segmentor, check_transcriber
 
-    check_segmentor("kraken-blla")
+    with connect(database_url(settings)).connect() as connection:
+        for context in all_contexts(connection):
+            check_segmentor(context.segmentation_model)
+            check_transcriber(context.transcription_provider, context.transcription_model)
 
 
-def _transcribers(settings: Settings) -> None:
-    from scribe_pipeline.engines import check_transcriber
-
-    check_transcriber("local", "PP-OCRv6_rec_small")
-
-
-_CHECKS: dict[str, Callable[[Settings], None]] = {
-    "database": _database,
-    "blob store": _blobs,
-    "segmentation": _segmentors,
-    "transcription": _transcribers,
-}
+_CHECKS: dict[str, Callable[[Settings], None]] = {"database": _database, "blob store": _blobs, "engines": _engines}

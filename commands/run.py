@@ -54,7 +54,7 @@ def run(
         with dagster_instance(settings, database_url(settings)) as instance:
             try:
                 with progress_bars(console, engine, batch.id) as progress:
-                    batch = _work(settings, instance, engine, batch, workspace, progress)
+                    batch = _work(settings, instance, engine, batch, progress)
             except KeyboardInterrupt:
                 console.print("scribe: interrupted; the same command goes on from here")
                 raise typer.Exit(_INTERRUPTED) from None
@@ -76,7 +76,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _work(settings: Any, instance: Any, engine: Engine, batch: "Batch", workspace: str, progress: "BarProgress") -> "Batch":
+def _work(settings: Any, instance: Any, engine: Engine, batch: "Batch", progress: "BarProgress") -> "Batch":
     """Execute the Dagster job until the batch is over, waiting for leases of workers that vanished to run out."""
     from definitions import build_defs
     from resources import BATCH_TAG, WORKSPACE_TAG, process_tags, report_dead_runs
@@ -100,7 +100,7 @@ def _work(settings: Any, instance: Any, engine: Engine, batch: "Batch", workspac
                         "ops": {"validate_files": {"config": {"batch_id": str(batch.id)}}},
                         "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
                     },
-                    tags={BATCH_TAG: str(batch.id), WORKSPACE_TAG: workspace} | process_tags(),
+                    tags={BATCH_TAG: str(batch.id), WORKSPACE_TAG: batch.workspace} | process_tags(),
                     raise_on_error=False,
                 )
                 if not result.success:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 import yaml
+from sqlalchemy import URL
 
 from resources.runs import BATCH_TAG
 from scribe_pipeline.config import Settings
@@ -14,16 +15,18 @@ from scribe_pipeline.database import sibling_url, sqlalchemy_url
 def write_dagster_home(settings: Settings, database_url: str) -> Path:
     """Write `dagster.yaml` for this database, set DAGSTER_HOME, and return the folder.
 
-    The file holds the database's password, so that only its owner may read it.
+    Dagster puts its configuration on the command lines of its processes, which every user of the machine can read. So the
+    database's password stands in a file of its own, in libpq's form, and the configuration only names that file.
     """
     home = settings.home_path / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     storage = sqlalchemy_url(sibling_url(database_url, "_dagster"), driver="psycopg2")
-    text = yaml.safe_dump(_configuration(storage.render_as_string(hide_password=False)))
-    target, new = home / "dagster.yaml", home / f"dagster.yaml.{os.getpid()}"
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    new.replace(target)
+    if storage.password is not None:
+        escaped = str(storage.password).replace("\\", "\\\\").replace(":", "\\:")
+        _write_private(home / "pgpass", f"*:*:*:*:{escaped}\n")
+        query = storage.query | {"passfile": str(home / "pgpass")}
+        storage = URL.create(storage.drivername, storage.username, None, storage.host, storage.port, storage.database, query)
+    _write_private(home / "dagster.yaml", yaml.safe_dump(_configuration(storage.render_as_string())))
     os.environ["DAGSTER_HOME"] = str(home)
     return home
 
@@ -33,9 +36,17 @@ def dagster_instance(settings: Settings, database_url: str) -> dg.DagsterInstanc
     return dg.DagsterInstance.from_config(str(write_dagster_home(settings, database_url)))
 
 
+def _write_private(target: Path, text: str) -> None:
+    new = target.with_name(f"{target.name}.{os.getpid()}")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    new.replace(target)
+
+
 def _configuration(storage_url: str) -> dict[str, object]:
     return {
         "telemetry": {"enabled": False},
+        "nux": {"enabled": False},
         "storage": {"postgres": {"postgres_url": storage_url}},
         # Capturing a step's output takes processes of its own for each; warnings reach the run's log as events instead.
         "compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"},

@@ -4,12 +4,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from uuid import UUID
 
 import dagster as dg
 from sqlalchemy import Engine
 
 from assets import process_ingest_batch
-from resources import BATCH_TAG, report_dead_runs
+from resources import BATCH_TAG, WORKSPACE_TAG, report_dead_runs
 from scribe_pipeline.config import Settings
 from scribe_pipeline.ingest import Batch, due_batches, raise_generation
 
@@ -33,9 +34,9 @@ class Decision(Enum):
     WAIT = "nothing yet"
 
 
-def run_key(batch: Batch) -> str:
-    """Return the key of the run that the batch's present generation asks for."""
-    return f"batch:{batch.id}:{batch.dispatch_generation}"
+def run_key(batch_id: UUID, generation: int) -> str:
+    """Return the key of the run that a generation of the batch asks for."""
+    return f"batch:{batch_id}:{generation}"
 
 
 def decide(batch: Batch, runs: Sequence[PastRun], now: float, backoff: float) -> Decision:
@@ -46,7 +47,8 @@ def decide(batch: Batch, runs: Sequence[PastRun], now: float, backoff: float) ->
     """
     if any(run.ended_at is None for run in runs):
         return Decision.WAIT
-    spent = [run.ended_at for run in runs if run.run_key == run_key(batch) and run.ended_at is not None]
+    key = run_key(batch.id, batch.dispatch_generation)
+    spent = [run.ended_at for run in runs if run.run_key == key and run.ended_at is not None]
     if not spent:
         return Decision.REQUEST
     return Decision.RAISE if now - max(spent) >= backoff else Decision.WAIT
@@ -70,13 +72,13 @@ def ingest_batch_sensor(
         generation = batch.dispatch_generation + (decision is Decision.RAISE)
         requests.append(
             dg.RunRequest(
-                run_key=f"batch:{batch.id}:{generation}",
+                run_key=run_key(batch.id, generation),
                 run_config={"ops": {"validate_files": {"config": {"batch_id": str(batch.id)}}}},
-                tags={BATCH_TAG: str(batch.id)},
+                tags={BATCH_TAG: str(batch.id), WORKSPACE_TAG: batch.workspace},
             )
         )
     if not requests:
-        return dg.SkipReason(f"{len(due)} batches are due, {len(due)} of them are being worked on or wait for a retry")
+        return dg.SkipReason(f"{len(due)} batches are due, all of them worked on or waiting after a run that failed")
     return dg.SensorResult(run_requests=requests)
 
 

@@ -28,6 +28,15 @@ BEGIN
     RETURN NEW;
 END $$;
 
+-- Takes the terminal statuses as arguments.
+CREATE FUNCTION scribe_terminal_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.status = ANY (TG_ARGV) AND NEW.status <> OLD.status THEN
+        RAISE EXCEPTION '% that is % stays so', TG_TABLE_NAME, OLD.status USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
 CREATE FUNCTION scribe_touch() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     NEW.updated_at := clock_timestamp();
@@ -134,6 +143,8 @@ CREATE TABLE ingest_batches (
 CREATE UNIQUE INDEX ingest_batches_request_unique ON ingest_batches (request_hash, again) WHERE status <> 'canceled';
 CREATE INDEX ingest_batches_open ON ingest_batches (created_at, id) WHERE status IN ('pending', 'running');
 CREATE TRIGGER ingest_batches_touch BEFORE UPDATE ON ingest_batches FOR EACH ROW EXECUTE FUNCTION scribe_touch();
+CREATE TRIGGER ingest_batches_step BEFORE UPDATE ON ingest_batches
+    FOR EACH ROW EXECUTE FUNCTION scribe_terminal_stays('completed', 'failed', 'canceled');
 CREATE TRIGGER ingest_batches_keep BEFORE UPDATE ON ingest_batches FOR EACH ROW EXECUTE FUNCTION scribe_keep_columns(
     'id', 'workspace_id', 'item_id', 'context_id', 'context_snapshot', 'request_hash', 'again', 'created_at');
 
@@ -173,6 +184,8 @@ CREATE TABLE ingest_batch_files (
         'empty', 'damaged', 'unsupported_type', 'too_large', 'unreadable'))
 );
 CREATE TRIGGER ingest_batch_files_touch BEFORE UPDATE ON ingest_batch_files FOR EACH ROW EXECUTE FUNCTION scribe_touch();
+CREATE TRIGGER ingest_batch_files_step BEFORE UPDATE ON ingest_batch_files
+    FOR EACH ROW EXECUTE FUNCTION scribe_terminal_stays('completed', 'failed', 'canceled');
 CREATE TRIGGER ingest_batch_files_keep BEFORE UPDATE ON ingest_batch_files FOR EACH ROW EXECUTE FUNCTION scribe_keep_columns(
     'batch_id', 'sequence', 'frame', 'workspace_id', 'filename', 'size_bytes', 'content_sha256');
 

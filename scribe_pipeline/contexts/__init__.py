@@ -9,7 +9,7 @@ from scribe_pipeline.database import dump_json
 from scribe_pipeline.database.tables import contexts
 from scribe_pipeline.errors import Category, ScribeError
 
-__all__ = ["ContextSnapshot", "find_context"]
+__all__ = ["ContextSnapshot", "all_contexts", "find_context"]
 
 
 class ContextSnapshot(BaseModel):
@@ -53,3 +53,8 @@ def find_context(connection: Connection, workspace_id: UUID, name: str | None = 
         names = ", ".join(sorted({known.name for known in connection.execute(visible)}))
         raise ScribeError(Category.INVALID_ARGUMENT, f"there is no context {name!r}; there are: {names}")
     return ContextSnapshot.model_validate(row)
+
+
+def all_contexts(connection: Connection) -> list[ContextSnapshot]:
+    """Return every context of every workspace and of the system."""
+    return [ContextSnapshot.model_validate(row) for row in connection.execute(select(contexts).order_by(contexts.c.name))]

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scribe_pipeline.contexts import ContextSnapshot, find_context
 from scribe_pipeline.database import RELEASED, Lease, due, dump_json, held_by, in_transaction, new_lease, renew, taken_by
-from scribe_pipeline.database.tables import ingest_batch_files, ingest_batches, items, transcription_jobs
+from scribe_pipeline.database.tables import ingest_batch_files, ingest_batches, items, transcription_jobs, workspaces
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest.collect import Collection
 from scribe_pipeline.workspaces import workspace_id
@@ -24,13 +24,19 @@ _OPEN_BATCH = ("pending", "running")
 _OPEN_FILE = ("pending", "processing")
 _OPEN_JOB = ("pending", "running")
 _RETRY_SECONDS = 5
+_MAX_ERROR = 1024
+
+_BATCHES = select(
+    batches.c.id, workspaces.c.name, batches.c.status, batches.c.dispatch_generation, batches.c.context_snapshot
+).join(workspaces, workspaces.c.id == batches.c.workspace_id)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """An ingest request as a row: its status, and how many runs were asked for so far."""
+    """An ingest request as a row: its workspace's name, its status, and how many runs were asked for so far."""
 
     id: UUID
+    workspace: str
     status: str
     dispatch_generation: int
     context_snapshot: str
@@ -100,21 +106,21 @@ def request_batch(
         owner = workspace_id(connection, workspace)
         snapshot = find_context(connection, owner, context)
         request_hash = _request_hash(owner, snapshot, collection)
+        same = batches.c.request_hash == request_hash
         latest = connection.execute(
-            select(batches)
-            .where(batches.c.request_hash == request_hash, batches.c.status != "canceled")
+            select(batches.c.id, batches.c.again)
+            .where(same, batches.c.status != "canceled")
             .order_by(batches.c.again.desc())
             .limit(1)
         ).one_or_none()
         if latest is not None and not again:
-            return _batch(latest)
+            return load_batch(connection, latest.id)
         number = 0 if latest is None else latest.again + 1
         created = _insert_batch(connection, owner, snapshot, collection, request_hash, number, max_attempts)
         if created is None:  # the same request was made elsewhere in the meantime
-            created = connection.execute(
-                select(batches).where(batches.c.request_hash == request_hash, batches.c.again == number)
-            ).one()
-        return _batch(created)
+            there = select(batches.c.id).where(same, batches.c.again == number, batches.c.status != "canceled")
+            created = connection.execute(there).scalar_one()
+        return load_batch(connection, created)
 
     return in_transaction(engine, request)
 
@@ -127,9 +133,9 @@ def _insert_batch(
     request_hash: str,
     again: int,
     max_attempts: int,
-) -> Any:
+) -> UUID | None:
     batch_id, item_id = uuid_utils.uuid7(), uuid_utils.uuid7()
-    row = connection.execute(
+    created: UUID | None = connection.execute(
         upsert(batches)
         .values(
             id=batch_id,
@@ -141,9 +147,9 @@ def _insert_batch(
             again=again,
         )
         .on_conflict_do_nothing()
-        .returning(batches)
-    ).one_or_none()
-    if row is None:
+        .returning(batches.c.id)
+    ).scalar_one_or_none()
+    if created is None:
         return None
     connection.execute(insert(items).values(id=item_id, workspace_id=owner, name=collection.name, source_type="upload"))
     connection.execute(
@@ -163,7 +169,7 @@ def _insert_batch(
             for sequence, file in enumerate(collection.files, start=1)
         ],
     )
-    return row
+    return created
 
 
 def _request_hash(owner: UUID, snapshot: ContextSnapshot, collection: Collection) -> str:
@@ -175,14 +181,10 @@ def _request_hash(owner: UUID, snapshot: ContextSnapshot, collection: Collection
 
 def load_batch(connection: Connection, batch_id: UUID) -> Batch:
     """Return the batch. Raises ScribeError (not_found)."""
-    row = connection.execute(select(batches).where(batches.c.id == batch_id)).one_or_none()
+    row = connection.execute(_BATCHES.where(batches.c.id == batch_id)).one_or_none()
     if row is None:
         raise ScribeError(Category.NOT_FOUND, f"there is no batch {batch_id}")
-    return _batch(row)
-
-
-def _batch(row: Any) -> Batch:
-    return Batch(row.id, row.status, row.dispatch_generation, row.context_snapshot)
+    return Batch(*row)
 
 
 def list_batches(connection: Connection) -> list[BatchListing]:
@@ -229,10 +231,10 @@ def claim_file(engine: Engine, batch_id: UUID, lease_seconds: float, *, stored: 
         )
         if row.attempt_count >= row.max_attempts:
             reason = f"{row.filename} was given up: its worker vanished {row.attempt_count} times"
-            _end_file(connection, this, Category.ATTEMPTS_EXHAUSTED, reason)
+            _write(connection, this, _failed(Category.ATTEMPTS_EXHAUSTED, reason))
             return True
         number = row.attempt_count + 1
-        connection.execute(update(files).where(this).values(status="processing", attempt_count=number, **taken_by(lease)))
+        _write(connection, this, {"status": "processing", "attempt_count": number} | taken_by(lease))
         connection.execute(update(batches).where(batches.c.id == batch_id, batches.c.status == "pending").values(status="running"))
         columns = (name for name in FileClaim.__dataclass_fields__ if name != "lease")
         values = {name: getattr(row, name) for name in columns}
@@ -255,8 +257,7 @@ def note_object(engine: Engine, claim: FileClaim, object_key: str | None) -> Non
 
 def write_file(connection: Connection, claim: FileClaim, values: Mapping[str, Any]) -> None:
     """Change the claim's row. Raises ScribeError (lease_lost), so that the transaction it stands in comes to nothing."""
-    if connection.execute(update(files).where(claim.fence).values(**values)).rowcount != 1:
-        raise ScribeError(Category.LEASE_LOST, "the file is no longer held by this worker")
+    _write(connection, claim.fence, values)
 
 
 def end_file_attempt(engine: Engine, claim: FileClaim, category: Category, message: str) -> bool:
@@ -270,16 +271,19 @@ def end_file_attempt(engine: Engine, claim: FileClaim, category: Category, messa
             retry_after = func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, _RETRY_SECONDS)
             write_file(connection, claim, RELEASED | {"status": "pending", "retry_after": retry_after})
             return False
-        if _end_file(connection, claim.fence, category, message) != 1:
-            raise ScribeError(Category.LEASE_LOST, "the file is no longer held by this worker")
+        write_file(connection, claim, _failed(category, message))
         return True
 
     return in_transaction(engine, end)
 
 
-def _end_file(connection: Connection, fence: ColumnElement[bool], category: Category, message: str) -> int:
-    values = RELEASED | {"status": "failed", "error_category": category.value, "error": message[:1024]}
-    return connection.execute(update(files).where(fence).values(**values)).rowcount
+def _failed(category: Category, message: str) -> dict[str, object]:
+    return RELEASED | {"status": "failed", "error_category": category.value, "error": message[:_MAX_ERROR]}
+
+
+def _write(connection: Connection, fence: ColumnElement[bool], values: Mapping[str, Any]) -> None:
+    if connection.execute(update(files).where(fence).values(**values)).rowcount != 1:
+        raise ScribeError(Category.LEASE_LOST, "the file is no longer held by this worker")
 
 
 def settle_batch(engine: Engine, batch_id: UUID, expected_generation: int) -> Batch:
@@ -290,16 +294,16 @@ def settle_batch(engine: Engine, batch_id: UUID, expected_generation: int) -> Ba
 
     def settle(connection: Connection) -> Batch:
         row = connection.execute(select(batches).where(batches.c.id == batch_id).with_for_update()).one()
-        if row.status not in _OPEN_BATCH:
-            return _batch(row)
-        values: dict[str, Any] = {"dispatch_generation": row.dispatch_generation + 1}
+        values: dict[str, Any] = {}
         if not connection.scalar(select(_open_work(batch_id))):
             succeeded = exists().where(jobs.c.batch_id == batch_id, jobs.c.status == "completed")
             status = "completed" if connection.scalar(select(succeeded)) else "failed"
             values = {"status": status, "finished_at": func.clock_timestamp()}
-        elif row.dispatch_generation != expected_generation:
-            return _batch(row)
-        return _batch(connection.execute(update(batches).where(batches.c.id == batch_id).values(**values).returning(batches)).one())
+        elif row.dispatch_generation == expected_generation:
+            values = {"dispatch_generation": expected_generation + 1}
+        if values:
+            connection.execute(update(batches).where(batches.c.id == batch_id, batches.c.status.in_(_OPEN_BATCH)).values(**values))
+        return load_batch(connection, batch_id)
 
     return in_transaction(engine, settle)
 
@@ -333,12 +337,11 @@ def due_batches(connection: Connection, limit: int) -> list[Batch]:
     open_job = exists().where(jobs.c.batch_id == batches.c.id, jobs.c.status.in_(_OPEN_JOB))
     nothing_open = and_(~open_file, ~open_job)
     rows = connection.execute(
-        select(batches)
-        .where(batches.c.status.in_(_OPEN_BATCH), or_(due_file, due_job, nothing_open))
+        _BATCHES.where(batches.c.status.in_(_OPEN_BATCH), or_(due_file, due_job, nothing_open))
         .order_by(batches.c.created_at, batches.c.id)
         .limit(limit)
     )
-    return [_batch(row) for row in rows]
+    return [Batch(*row) for row in rows]
 
 
 def seconds_until_due(connection: Connection, batch_id: UUID) -> float | None:

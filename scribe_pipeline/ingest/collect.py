@@ -1,9 +1,10 @@
 """From paths to a declared list of files: names, sizes, hashes. Whether a file is a good scan is validation's to say."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from natsort import natsorted, ns
 
@@ -52,8 +53,19 @@ def collect(paths: Sequence[Path]) -> Collection:
             raise ScribeError(Category.INVALID_ARGUMENT, f"{path} is not there: check its name")
     if not found:
         raise ScribeError(Category.UNSUPPORTED_TYPE, f"no image in {', '.join(map(str, paths))}: name a scan or a folder of scans")
-    name = paths[0].resolve().name or str(paths[0])
-    return Collection(name, tuple(_declare(path, name) for path, name in found.items()), tuple(passed_over))
+    item = paths[0].resolve().name or str(paths[0])
+    return Collection(item, tuple(_declare(path, name) for path, name in _told_apart(found).items()), tuple(passed_over))
+
+
+def _told_apart(found: dict[Path, str]) -> dict[Path, str]:
+    """Put more of the path in front of names that several files share, until no two are the same."""
+    names = dict(found)
+    while shared := {name for name, count in Counter(names.values()).items() if count > 1}:
+        for path, name in names.items():
+            if name in shared:
+                depth = len(PurePosixPath(name).parts)
+                names[path] = PurePosixPath(*path.parts[-depth - 1 :]).as_posix()
+    return names
 
 
 def _files_below(folder: Path) -> Iterator[Path]:

@@ -59,9 +59,9 @@ def validate_file(
     try:
         data = Path(path).read_bytes()
     except OSError:
-        raise ScribeError(Category.UNREADABLE, f"{name} cannot be read any more: put it back and ingest it again") from None
+        raise ScribeError(Category.UNREADABLE, f"{name} cannot be read any more: put it back and run it with --again") from None
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise ScribeError(Category.UNREADABLE, f"{name} has changed since it was ingested: ingest it again")
+        raise ScribeError(Category.UNREADABLE, f"{name} has changed since it was named: run it with --again")
     facts = inspect_image(data, name, limits)
     if key is None or not key.endswith(f".{facts.extension}"):
         raise ScribeError(Category.DAMAGED, f"{name} does not begin like the {facts.media_type} that it is")

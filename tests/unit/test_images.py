@@ -131,6 +131,7 @@ def test_a_damaged_exif_entry_harms_no_picture(tag: int, kind: int, value: bytes
     assert decode_upright(data).size == (facts.width, facts.height) == (32, 64)
 
 
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
 @pytest.mark.parametrize(
     ("data", "limits", "category"),
     [

@@ -180,7 +180,7 @@ def test_filling_a_line_keeps_every_other_byte(position: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Dear Sir", "بِسْمِ اللَّهِ \u200f(١)", "नमस्\u200dते", "ꝑ e\u0301 ſ", "𐌰𐌱 \U0001f600", "天地玄黄", '<b>&amp;"\\" \'', "a\u2028b"],
+    ["Dear Sir", "بِسْمِ \u200fكتب", "नमस्\u200dते", "ꝑ e\u0301", "𐌰𐌱 \U0001f600", "天地玄黄", '<b>&amp;"\\" \'', "a\u2028b"],
 )
 def test_every_script_survives_the_way_through_a_page(text: str) -> None:
     """R165: non-Latin, right-to-left, combining and astral text comes back as it was given."""
@@ -211,9 +211,7 @@ FLOATS = broken("read_lines fails at points that are no whole numbers, in a page
     [
         pytest.param("<svg/>", BOX, id="no shape"),
         pytest.param("<svg><path d='M1,1 L2,2 Z'/></svg>", BOX, id="a path"),
-        pytest.param(
-            "<svg><polygon points='10,70 390,70 9,99'/></svg>", LineShape(BOX.baseline, ((10, 70), (390, 70), (9, 99))), id="'"
-        ),
+        pytest.param("<polygon points='10,70 390,70 9,99'/>", LineShape(BOX.baseline, ((10, 70), (390, 70), (9, 99))), id="'"),
         pytest.param('<svg><polygon points="10.5,70 390,70.5 10,99"/></svg>', None, id="fractions", marks=FLOATS),
         pytest.param('<svg><polygon points="10 70 390 70 10 99"/></svg>', None, id="only spaces", marks=FLOATS),
     ],

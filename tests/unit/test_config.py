@@ -1,0 +1,143 @@
+"""The configuration: its defaults, its variables, its bounds; and that nothing is read before it is asked for."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from pydantic import ValidationError
+
+from commands.output import load_settings
+from resources import store_url
+from scribe_pipeline import config
+from scribe_pipeline.config import Settings
+from scribe_pipeline.errors import Category, ScribeError
+
+ROOT = Path(__file__).parents[2]
+GIB = 1024**3
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("SCRIBE_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("home", Path(".scribe")),
+        ("public_url", "http://localhost:8000/presentation/v3"),
+        ("lease_seconds", 60),
+        ("max_attempts", 3),
+        ("database_url", None),
+        ("blob_url", None),
+        ("max_image_bytes", 100 * 1024**2),
+        ("max_image_pixels", 150_000_000),
+        ("max_image_side", 30_000),
+        ("claim_seconds", 20 * 60),
+    ],
+)
+def test_defaults(name: str, value: object) -> None:
+    assert getattr(Settings(), name) == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name", "value"),
+    [
+        ("SCRIBE_HOME", "/data/scribe", "home", Path("/data/scribe")),
+        ("SCRIBE_PUBLIC_URL", "https://iiif.example.org/presentation/v3", "public_url", "https://iiif.example.org/presentation/v3"),
+        ("SCRIBE_LEASE_SECONDS", "1.5", "lease_seconds", 1.5),
+        ("SCRIBE_MAX_ATTEMPTS", "5", "max_attempts", 5),
+        ("SCRIBE_DATABASE_URL", "postgresql://host/db", "database_url", "postgresql://host/db"),
+        ("SCRIBE_BLOB_URL", "/data/blobs", "blob_url", "/data/blobs"),
+        ("SCRIBE_WORKERS", "77", "workers", 77),
+        ("SCRIBE_MAX_IMAGE_BYTES", "1000", "max_image_bytes", 1000),
+        ("SCRIBE_MAX_IMAGE_PIXELS", "1000", "max_image_pixels", 1000),
+        ("SCRIBE_MAX_IMAGE_SIDE", "1000", "max_image_side", 1000),
+    ],
+)
+def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, name: str, value: object) -> None:
+    before = getattr(Settings(), name)
+    monkeypatch.setenv(variable, text)
+    monkeypatch.setenv(variable.removeprefix("SCRIBE_"), "ignored")
+    assert getattr(Settings(), name) == value != before
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("SCRIBE_LEASE_SECONDS", "abc"),
+        ("SCRIBE_LEASE_SECONDS", "0.5"),
+        ("SCRIBE_LEASE_SECONDS", "nan"),
+        ("SCRIBE_MAX_ATTEMPTS", "0"),
+        ("SCRIBE_WORKERS", "0"),
+        ("SCRIBE_MAX_IMAGE_BYTES", "0"),
+        ("SCRIBE_PUBLIC_URL", "localhost:8000"),
+        ("SCRIBE_PUBLIC_URL", "http://localhost:8000/"),
+        ("SCRIBE_PUBLIC_URL", "http://localhost:8000/v3?x"),
+        ("SCRIBE_PUBLIC_URL", "http://local host"),
+        pytest.param(
+            "SCRIBE_LEASE_SECONDS",
+            "inf",
+            marks=pytest.mark.xfail(strict=True, reason="it is taken; a lease that never runs out is never recovered"),
+        ),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_by_its_variables_name(monkeypatch: pytest.MonkeyPatch, variable: str, text: str) -> None:
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ScribeError, match=rf"^{variable} is not valid: .+$") as refused:
+        load_settings()
+    assert refused.value.category is Category.INVALID_ARGUMENT
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Settings().max_attempts = 4
+
+
+def test_home_is_absolute_and_holds_the_scans_unless_a_store_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/reader")
+    assert Settings().home_path == tmp_path / ".scribe"
+    assert Settings(home=Path("~/scribe")).home_path == Path("/home/reader/scribe")
+    assert store_url(Settings()) == str(tmp_path / ".scribe" / "blobs")
+    assert store_url(Settings(blob_url="/data")) == "/data"
+
+
+@pytest.mark.parametrize(("cores", "gib", "workers"), [(8, 64, 8), (8, 12, 4), (2, 64, 2), (4, 1, 1), (1, 64, 1)])
+def test_workers_fit_cores_and_memory(monkeypatch: pytest.MonkeyPatch, cores: int, gib: int, workers: int) -> None:
+    monkeypatch.setattr(config.os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=gib * GIB))
+    assert Settings().workers == workers
+
+
+_IMPORT_ALL = """
+import importlib, pkgutil, socket, sys
+def refuse(*arguments, **options):
+    raise AssertionError(f"the network was used: {arguments}")
+socket.socket.connect = socket.getaddrinfo = refuse
+for name in ("scribe_pipeline", "resources", "sensors", "assets", "commands"):
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+import definitions, commands.main
+print(len([name for name in sys.modules if name.startswith("scribe_pipeline.")]), "torch" in sys.modules)
+"""
+
+
+def test_importing_anything_does_nothing(tmp_path: Path) -> None:
+    """Rule 2 of the house: no environment, network or file at import; and no model is loaded either."""
+    poison = {"SCRIBE_LEASE_SECONDS": "abc", "SCRIBE_WORKERS": "none", "SCRIBE_PUBLIC_URL": "nowhere", "SCRIBE_HOME": "/dev/null/x"}
+    environment = os.environ | poison | {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    run = [sys.executable, "-c", _IMPORT_ALL]
+    done = subprocess.run(run, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    modules, torch = done.stdout.split()
+    assert int(modules) > 30 and torch == "False"
+    assert list(tmp_path.iterdir()) == []
