@@ -12,6 +12,7 @@ import psutil
 
 BATCH_TAG, WORKSPACE_TAG = "scribe/batch_id", "scribe/workspace"
 _HOST_TAG, _BOOT_TAG, _PID_TAG, _START_TAG = "scribe/host", "scribe/boot_id", "scribe/pid", "scribe/pid_started"
+_START_TOLERANCE = 2.0  # both times are rounded
 _UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 
@@ -22,7 +23,7 @@ def process_tags() -> dict[str, str]:
         _HOST_TAG: socket.gethostname(),
         _BOOT_TAG: _boot_id(),
         _PID_TAG: str(process.pid),
-        _START_TAG: f"{process.create_time():.2f}",
+        _START_TAG: f"{_started(process):.2f}",
     }
 
 
@@ -43,9 +44,15 @@ def _is_dead(tags: Mapping[str, str]) -> bool:
     try:
         process = psutil.Process(int(tags[_PID_TAG]))
         # a pid is given again; the time of its start tells the processes apart
-        return process.status() == psutil.STATUS_ZOMBIE or f"{process.create_time():.2f}" != tags[_START_TAG]
+        another = abs(_started(process) - float(tags[_START_TAG])) > _START_TOLERANCE
+        return another or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def _started(process: psutil.Process) -> float:
+    """Return how many seconds after the machine's start the process began, whatever the clock has been set to since."""
+    return process.create_time() - psutil.boot_time()
 
 
 def _boot_id() -> str:
