@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from scribe_pipeline.engines import check_segmentor, check_transcriber, registry
+from scribe_pipeline.engines import check_segmentor, check_transcriber, rapidocr_local, registry
 from scribe_pipeline.engines.kraken_blla import KrakenBlla
 from scribe_pipeline.engines.rapidocr_local import RapidOcr, model_file
 from scribe_pipeline.errors import Category, ScribeError
@@ -99,6 +99,22 @@ def test_a_missing_model_is_named_and_not_downloaded(ask: Any) -> None:
         ask("PP-OCRv4_rec")
     assert refused.value.category is Category.UNAVAILABLE
     assert sorted(model_file(MODEL).parent.iterdir()) == before
+
+
+@pytest.mark.usefixtures("offline")
+def test_the_model_that_is_named_is_the_one_that_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R89: not whichever the library would take."""
+    (tmp_path / "named.onnx").write_bytes(b"no model")
+    monkeypatch.setattr(rapidocr_local, "model_file", lambda model: tmp_path / f"{model}.onnx")
+    with pytest.raises(Exception, match="named"):
+        RapidOcr("named").transcribe(np.zeros((48, 100, 3), np.uint8))
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.xfail(strict=True, reason="RapidOCR rounds the height of a very wide crop to nothing and raises")
+def test_a_very_wide_line_is_no_failure() -> None:
+    """R89: a line of a large scan may be 4,000 pixels wide; a thin one has no text, but fails nothing."""
+    assert RapidOcr(MODEL).transcribe(np.full((10, 4000, 3), 255, np.uint8)).value == ""
 
 
 @pytest.mark.usefixtures("offline")
