@@ -32,6 +32,9 @@ class DatabaseError(ScribeError):
         self.sqlstate = sqlstate
         self.constraint = constraint
 
+    def __reduce__(self) -> tuple[type["DatabaseError"], tuple[Category, str, str | None, str | None]]:  # type: ignore[override]
+        return type(self), (self.category, self.message, self.sqlstate, self.constraint)
+
 
 def sqlalchemy_url(url: str, driver: str = "psycopg") -> URL:
     """Return a libpq URL with the driver spelled out. Raises ScribeError when it is no PostgreSQL URL."""

@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageDraw, UnidentifiedImageError
 
 from scribe_pipeline.engines.containers import ImageFacts, ImageLimits, LineShape
 from scribe_pipeline.errors import Category, ScribeError
@@ -19,6 +19,7 @@ _FORMATS = {
     "PNG": ("image/png", "png"),
     "TIFF": ("image/tiff", "tiff"),
 }
+_TAKEN_EXTENSIONS = {extension for _, extension in _FORMATS.values()}
 # The first bytes of image formats, taken or not, and the extension each goes by.
 _SIGNATURES = (
     (b"\xff\xd8\xff", "jpg"),
@@ -30,13 +31,21 @@ _SIGNATURES = (
     (b"GIF8", "gif"),
     (b"\0\0\0\x0cjP  ", "jp2"),
     (b"\xff\x4f\xff\x51", "jp2"),
-    (b"BM", "bmp"),
 )
+# What the EXIF orientation asks for, by its number; 1 is upright.
 _EXIF_ORIENTATION = 0x0112
-_TURNED_ORIENTATIONS = (5, 6, 7, 8)
-_WIDE_INTEGER_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_WIDE_MODES = ("F", "I", "I;16", "I;16B", "I;16L", "I;16N")
 # What Pillow's decoders raise for bytes that are not what they claim to be.
-_DECODE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+_DECODE_ERRORS = (OSError, SyntaxError, ValueError, TypeError, EOFError, struct.error, Image.DecompressionBombError)
 _PAPER_PERCENTILE = 90
 _PREVIEW_WIDTH = 640
 
@@ -45,6 +54,8 @@ def image_extension(start: bytes) -> str | None:
     """Return the extension of the format that a file's first 16 bytes announce, or None if they are no image's."""
     if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
         return "webp"
+    if start[:2] == b"BM" and start[6:10] == bytes(4):
+        return "bmp"
     return next((extension for signature, extension in _SIGNATURES if start.startswith(signature)), None)
 
 
@@ -68,11 +79,10 @@ def inspect_image(data: bytes, name: str, limits: ImageLimits) -> ImageFacts:
             if image.format == "TIFF" and getattr(image, "n_frames", 1) > 1:
                 raise ScribeError(Category.UNSUPPORTED_TYPE, f"{name} holds several pages: save each as a file of its own")
             media_type, extension = _FORMATS[image.format]
-            width, height = image.size
-            if image.getexif().get(_EXIF_ORIENTATION) in _TURNED_ORIENTATIONS:
-                width, height = height, width
-            image.load()
+            width, height = _upright(image).size
     except UnidentifiedImageError:
+        if image_extension(data[:16]) in _TAKEN_EXTENSIONS:
+            raise ScribeError(Category.DAMAGED, f"{name} is damaged: it ends before its picture begins") from None
         raise ScribeError(Category.UNSUPPORTED_TYPE, f"{name} is no image that can be read") from None
     except _DECODE_ERRORS:
         raise ScribeError(Category.DAMAGED, f"{name} is damaged: its picture cannot be decoded to the end") from None
@@ -83,11 +93,11 @@ def decode_upright(data: bytes) -> Image.Image:
     """Return a checked scan as an upright RGB picture; transparent parts are white. Raises ScribeError (damaged)."""
     try:
         with _open(data) as image:
-            upright = ImageOps.exif_transpose(image)
-            if upright.mode in _WIDE_INTEGER_MODES:
+            upright = _upright(image)
+            if upright.mode in _WIDE_MODES:
                 # convert() would clip everything above 255 to white
-                wide = np.asarray(upright)
-                return Image.fromarray((wide / max(1, wide.max()) * 255).astype(np.uint8)).convert("RGB")
+                wide = np.asarray(upright, dtype=float)
+                return Image.fromarray((wide / max(1.0, wide.max()) * 255).clip(0).astype(np.uint8)).convert("RGB")
             if upright.has_transparency_data:
                 upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright.convert("RGBA"))
             return upright.convert("RGB")
@@ -119,6 +129,16 @@ def draw_lines(picture: Image.Image, lines: tuple[LineShape, ...]) -> bytes:
     out = io.BytesIO()
     small.save(out, "JPEG", quality=70)
     return out.getvalue()
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Decode the picture and turn it as its EXIF orientation asks; an orientation that cannot be read asks for nothing."""
+    image.load()  # which turns a TIFF already, and takes its orientation away
+    try:
+        turn = _TURNS.get(image.getexif().get(_EXIF_ORIENTATION, 1))
+    except _DECODE_ERRORS:
+        return image
+    return image if turn is None else image.transpose(turn)
 
 
 def _open(data: bytes) -> Image.Image:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from shapely import Polygon, box, make_valid
+from shapely import LineString, Polygon, box, make_valid
 
 from scribe_pipeline.engines.containers import LineShape, Point
 
@@ -76,8 +76,11 @@ def clip_line(
     baseline: Sequence[Sequence[float]], boundary: Sequence[Sequence[float]], width: int, height: int
 ) -> LineShape | None:
     """Return the line in whole pixels inside the page, or None for one that has no extent there."""
+    page = box(0, 0, width, height)
+    if len(baseline) < 2 or not LineString(baseline).intersects(page):
+        return None
     line = _whole(baseline, width, height)
-    polygon = make_valid(Polygon(boundary)).intersection(box(0, 0, width, height))
+    polygon = make_valid(Polygon(boundary)).intersection(page)
     parts = [part for part in getattr(polygon, "geoms", [polygon]) if isinstance(part, Polygon) and not part.is_empty]
     corners: tuple[Point, ...] = ()
     if parts:

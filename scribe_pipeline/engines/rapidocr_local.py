@@ -1,11 +1,16 @@
 """The default recogniser, which needs no key and no network: PP-OCRv6 from RapidOCR's wheel."""
 
+import math
 from importlib import metadata, util
 from pathlib import Path
+
+import numpy as np
 
 from scribe_pipeline.engines.containers import LineText
 from scribe_pipeline.engines.images import Pixels
 from scribe_pipeline.errors import Category, ScribeError
+
+_MAX_ASPECT = 60
 
 
 def model_file(model: str) -> Path:
@@ -33,9 +38,20 @@ class RapidOcr:
             }
         )
         self.engine = f"local {model} (rapidocr {metadata.version('rapidocr')})"
+        try:
+            self.transcribe(np.full((48, 96, 3), 255, np.uint8))  # the model is loaded by its first use
+        except Exception:
+            raise ScribeError(Category.UNAVAILABLE, f"the model {model} cannot be loaded: install rapidocr 3.10 again") from None
 
     def transcribe(self, crop: Pixels) -> LineText:
         """Read one line crop, (height, width, 3) RGB. A blank answer has an empty value."""
+        height, width = crop.shape[:2]
+        if width > _MAX_ASPECT * height:
+            # RapidOCR refuses a very flat crop, or needs gigabytes for it
+            paper = np.median(crop, axis=(0, 1)).astype(np.uint8)
+            canvas = np.full((math.ceil(width / _MAX_ASPECT), width, 3), paper, np.uint8)
+            canvas[(len(canvas) - height) // 2 :][:height] = crop
+            crop = canvas
         result = self._recognise(crop[:, :, ::-1], use_det=False, use_cls=False, use_rec=True)
         if not result.txts:
             return LineText("", 0.0)

@@ -1,5 +1,6 @@
 """Exports as files in a folder: their names and their contents."""
 
+import itertools
 import uuid
 from collections import Counter
 from collections.abc import Mapping
@@ -20,8 +21,11 @@ def write_exports(folder: Path, payloads: Mapping[str, str]) -> list[Path]:
         for extension, text in (("txt", plain_text(payload)), ("json", payload)):
             target = folder / f"{stems[source]}.{extension}"
             new = folder / f".{uuid.uuid4().hex}"
-            new.write_text(text, "utf-8")
-            new.replace(target)
+            try:
+                new.write_text(text, "utf-8")
+                new.replace(target)
+            finally:
+                new.unlink(missing_ok=True)
             written.append(target)
     return written
 
@@ -39,4 +43,8 @@ def export_stems(sources: list[str]) -> dict[str, str]:
         count = Counter(stem.lower() for stem in named.values()) + Counter(stem.lower() for stem in stems.values())
         stems |= {source: stem for source, stem in named.items() if count[stem.lower()] == 1}
         left = [source for source in left if source not in stems]
-    return stems | {source: f"{PurePosixPath(source).name}-{number}" for number, source in enumerate(left, start=2)}
+    for source in left:
+        taken = {stem.lower() for stem in stems.values()}
+        numbered = (f"{PurePosixPath(source).name}-{number}" for number in itertools.count(2))
+        stems[source] = next(stem for stem in numbered if stem.lower() not in taken)
+    return stems

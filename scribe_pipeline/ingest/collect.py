@@ -71,7 +71,7 @@ def _told_apart(found: dict[Path, str]) -> dict[Path, str]:
 def _files_below(folder: Path) -> Iterator[Path]:
     files = (path for path in folder.rglob("*") if path.is_file())
     shown = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    yield from natsorted(shown, key=lambda path: path.relative_to(folder).as_posix(), alg=ns.IGNORECASE)
+    yield from natsorted(sorted(shown), key=lambda path: path.relative_to(folder).as_posix(), alg=ns.IGNORECASE)
 
 
 def _looks_like_image(path: Path) -> bool:

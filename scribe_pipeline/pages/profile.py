@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from scribe_pipeline.database import dump_json
 from scribe_pipeline.engines import LineShape, LineText
@@ -21,7 +20,9 @@ PRESENTATION_CONTEXT = "http://iiif.io/api/presentation/3/context.json"
 MEDIA_FRAGMENTS = "http://www.w3.org/TR/media-frags/"
 GRANULARITIES = ("page", "block", "paragraph", "line", "word", "glyph")
 _MAX_ID_BYTES = 512
-_XYWH = re.compile(r"xywh=(?:pixel:)?(\d+),(\d+),(\d+),(\d+)")
+_HTTP_ADDRESS = re.compile(r"https?://[^\s/?#\[\]\ud800-\udfff]+[^\s\ud800-\udfff]*")
+_XYWH = re.compile(r"xywh=(?:pixel:)?(\d{1,10}),(\d{1,10}),(\d{1,10}),(\d{1,10})")
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
 _SVG_POINTS = re.compile(r"<(polygon|polyline) points=[\"']([^\"']*)[\"']")
 
 
@@ -57,7 +58,7 @@ def fill_lines(payload: str, texts: Mapping[str, LineText]) -> str:
     page = json.loads(payload)
     for item in page["items"]:
         if text := texts.get(item["id"]):
-            item["body"] = _body(text.value) | {"confidence": round(text.confidence, 4)}
+            item["body"] |= {"value": text.value, "confidence": round(text.confidence, 4)}
     return dump_json(page)
 
 
@@ -83,16 +84,17 @@ def plain_text(payload: str) -> str:
 def check_page(payload: str, image: Image) -> None:
     """Check a payload against the page profile. Raises ScribeError (invalid_argument) naming the first annotation at fault."""
     try:
-        page = json.loads(payload)
-    except ValueError:
-        raise _invalid("it is not JSON") from None
+        payload.encode()
+        page = json.loads(payload, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise _invalid("it is not JSON that can be stored") from None
     if not isinstance(page, dict) or page.get("type") != "AnnotationPage" or not isinstance(page.get("items"), list):
         raise _invalid("it is no AnnotationPage with items")
     contexts = page.get("@context")
-    if not isinstance(contexts, list) or contexts[-1:] != [PRESENTATION_CONTEXT] or contexts.count(PRESENTATION_CONTEXT) != 1:
-        raise _invalid("its @context must be a list that ends with the Presentation 3 context")
-    if any(key.startswith("@") for key in page if key != "@context"):
-        raise _invalid("no key but @context may begin with @")
+    if not isinstance(contexts, list) or TEXT_GRANULARITY_CONTEXT not in contexts or contexts[-1] != PRESENTATION_CONTEXT:
+        raise _invalid("its @context must be a list with the text-granularity context that ends with the Presentation 3 context")
+    if contexts.count(PRESENTATION_CONTEXT) != 1 or any(key.startswith("@") for key in page if key != "@context"):
+        raise _invalid("the Presentation 3 context must stand once, and no key but @context may begin with @")
     if page.get("id") != image.page_id:
         raise _invalid("its id is not the page's")
     seen: set[str] = set()
@@ -105,8 +107,10 @@ def check_page(payload: str, image: Image) -> None:
 def _problem(item: Any, image: Image, seen: set[str]) -> str | None:
     if not isinstance(item, dict) or item.get("type") != "Annotation" or item.get("motivation") != "supplementing":
         return "it is no Annotation that supplements"
+    if any(key.startswith("@") for key in item):
+        return "it has a key that begins with @"
     annotation_id = item.get("id")
-    if not isinstance(annotation_id, str) or urlsplit(annotation_id).scheme not in ("http", "https"):
+    if not isinstance(annotation_id, str) or not _HTTP_ADDRESS.fullmatch(annotation_id):
         return "its id is no absolute HTTP address"
     if len(annotation_id.encode()) > _MAX_ID_BYTES or annotation_id in seen:
         return "its id is too long or stands twice"
@@ -116,20 +120,54 @@ def _problem(item: Any, image: Image, seen: set[str]) -> str | None:
     body = item.get("body")
     if not isinstance(body, dict) or body.get("type") != "TextualBody" or not isinstance(body.get("value"), str):
         return "its body is no TextualBody with a value"
-    boxes = _XYWH.findall(json.dumps(item.get("target")))
-    if len(boxes) != 1 or _source(item["target"]) != image.canvas_uri:
-        return "it must target the page's canvas once, with one xywh in whole pixels"
-    x, y, width, height = map(int, boxes[0])
+    if not _storable(body["value"]):
+        return "its text holds half a character"
+    return _target_problem(item, image)
+
+
+def _target_problem(item: dict[str, Any], image: Image) -> str | None:
+    source, fragments = _target(item.get("target"))
+    if source != image.canvas_uri:
+        return "it must target the page's canvas"
+    if not fragments and item["textGranularity"] == "page":
+        return None
+    box = _XYWH.fullmatch(fragments[0]) if len(fragments) == 1 else None
+    if box is None:
+        return "it must have one xywh in whole pixels"
+    x, y, width, height = map(int, box.groups())
     if width < 1 or height < 1 or x + width > image.width or y + height > image.height:
         return "its box is empty or reaches over the image"
     return None
 
 
-def _source(target: Any) -> Any:
+def _target(target: Any) -> tuple[Any, list[str]]:
+    """Return the source of a target and the values of its fragment selectors."""
     if isinstance(target, str):
-        return target.partition("#")[0]
+        canvas, separator, fragment = target.partition("#")
+        return canvas, [fragment] if separator else []
+    if not isinstance(target, dict):
+        return None, []
     source = target.get("source")
-    return source.get("id") if isinstance(source, dict) else source
+    values = [
+        str(selector.get("value"))
+        for selector in _selectors(target)
+        if selector.get("type") == "FragmentSelector" or str(selector.get("value")).startswith("xywh=")
+    ]
+    return source.get("id") if isinstance(source, dict) else source, values
+
+
+def _selectors(target: Mapping[str, Any]) -> list[dict[str, Any]]:
+    selector = target.get("selector", [])
+    return [entry for entry in (selector if isinstance(selector, list) else [selector]) if isinstance(entry, dict)]
+
+
+def _no_number(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _storable(text: str) -> bool:
+    """Whether a text could be written as UTF-8, which lone halves of a surrogate pair cannot."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _invalid(reason: str) -> ScribeError:
@@ -166,12 +204,25 @@ def _body(value: str) -> dict[str, Any]:
 
 
 def _page_line(item: Mapping[str, Any]) -> PageLine:
-    target = json.dumps(item["target"])
-    x, y, width, height = map(int, _XYWH.search(target).groups())  # type: ignore[union-attr]  # a checked page has one
-    points = {
-        name: tuple((int(px), int(py)) for px, py in (pair.split(",") for pair in found.split()))
-        for name, found in _SVG_POINTS.findall(target.replace('\\"', '"'))
-    }
+    target = item["target"]
+    _, fragments = _target(target)
+    x, y, width, height = map(int, _XYWH.fullmatch(fragments[0]).groups())  # type: ignore[union-attr]  # a checked line has one
     corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
-    shape = LineShape(points.get("polyline", (corners[3], corners[2])), points.get("polygon", corners))
+    svg = "".join(
+        str(selector.get("value"))
+        for selector in ([] if isinstance(target, str) else _selectors(target))
+        if selector.get("type") == "SvgSelector"
+    )
+    drawn = {name: _points(text) for name, text in _SVG_POINTS.findall(svg)}
+    polygon, baseline = drawn.get("polygon", ()), drawn.get("polyline", ())
+    shape = LineShape(
+        baseline if len(baseline) >= 2 else (corners[3], corners[2]),
+        polygon if len(polygon) >= 3 else corners,
+    )
     return PageLine(item["id"], shape, item["body"]["value"], item["body"].get("confidence"))
+
+
+def _points(text: str) -> tuple[tuple[int, int], ...]:
+    """Read SVG points, whole or not, with commas or spaces between."""
+    numbers = [round(float(number)) for number in _NUMBER.findall(text)]
+    return tuple(zip(numbers[::2], numbers[1::2], strict=False))

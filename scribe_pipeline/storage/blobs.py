@@ -5,7 +5,7 @@ import tempfile
 import uuid
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from scribe_pipeline.errors import Category, ScribeError
 
@@ -91,7 +91,9 @@ class LocalBlobStore:
 
 def open_store(url: str) -> BlobStore:
     """Return the store that a URL or a path names. Raises ScribeError for a kind of store that is not known."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("", "file") or parts.netloc:
-        raise ScribeError(Category.INVALID_ARGUMENT, f"SCRIBE_BLOB_URL must name a folder, not {parts.scheme}://")
-    return LocalBlobStore(Path(unquote(parts.path)))
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return LocalBlobStore(Path(url).expanduser())
+    if scheme != "file" or not rest.startswith("/"):
+        raise ScribeError(Category.INVALID_ARGUMENT, f"SCRIBE_BLOB_URL must name a folder, not {scheme}://")
+    return LocalBlobStore(Path(unquote(rest)))

@@ -84,7 +84,6 @@ def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, variable: str, text
         pytest.param(
             "SCRIBE_LEASE_SECONDS",
             "inf",
-            marks=pytest.mark.xfail(strict=True, reason="it is taken; a lease that never runs out is never recovered"),
         ),
     ],
 )

@@ -75,7 +75,6 @@ def test_a_kind_of_error_stays_that_kind() -> None:
     assert type(back) is DatabaseError and back.category is Category.UNAVAILABLE
 
 
-@pytest.mark.xfail(strict=True, reason="__reduce__ knows the category and the message only")
 def test_a_database_error_keeps_its_state() -> None:
     back = pickle.loads(pickle.dumps(DatabaseError(Category.UNAVAILABLE, "refused", "23505", "items_pkey")))
     assert (back.sqlstate, back.constraint) == ("23505", "items_pkey")

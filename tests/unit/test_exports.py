@@ -14,11 +14,6 @@ from scribe_pipeline.pages import Image, build_page, canvas_uri, fill_lines, rea
 from tests.houses import PUBLIC_URL, line_shape
 
 
-def broken(reason: str) -> pytest.MarkDecorator:
-    """A known bug: the mark goes when it is mended."""
-    return pytest.mark.xfail(strict=True, reason=reason)
-
-
 def payload(*texts: str) -> str:
     """A page with these lines."""
     number = UUID(int=1)
@@ -56,7 +51,6 @@ def test_files_are_named_after_their_source(sources: list[str], stems: list[str]
         pytest.param(
             ["a.jpg", "a.png", "a.jpg.tif", "a.jpg-2.png"],
             id="a name that looks like a number",
-            marks=broken("the numbers given last are not compared with the names given first"),
         ),
     ],
 )
@@ -110,7 +104,6 @@ def test_a_failed_write_leaves_the_older_file_whole(tmp_path: Path, monkeypatch:
     assert (tmp_path / "a.txt").read_bytes() == b"old\n" and not (tmp_path / "a.json").exists()
 
 
-@broken("the temporary is not removed when the file cannot take its place")
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     """R163: nor a whole one under another name."""
     (tmp_path / "a.json").mkdir()

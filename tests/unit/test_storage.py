@@ -113,9 +113,6 @@ def test_check_names_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     assert refused.value.category is Category.UNAVAILABLE
 
 
-MISREAD = pytest.mark.xfail(strict=True, reason="a plain path is parsed as a URL, and the scans go to another folder")
-
-
 @pytest.mark.parametrize(
     ("url", "folder"),
     [
@@ -124,9 +121,9 @@ MISREAD = pytest.mark.xfail(strict=True, reason="a plain path is parsed as a URL
         ("/data/two words", "/data/two words"),
         ("file:///data/blobs", "/data/blobs"),
         ("file:///data/two%20words", "/data/two words"),
-        pytest.param("/data/box#1/blobs", "/data/box#1/blobs", marks=MISREAD),
-        pytest.param("/data/what?/blobs", "/data/what?/blobs", marks=MISREAD),
-        pytest.param("/data/100%25/blobs", "/data/100%25/blobs", marks=MISREAD),
+        pytest.param("/data/box#1/blobs", "/data/box#1/blobs"),
+        pytest.param("/data/what?/blobs", "/data/what?/blobs"),
+        pytest.param("/data/100%25/blobs", "/data/100%25/blobs"),
     ],
 )
 def test_a_folder_is_opened_by_path_or_url(url: str, folder: str) -> None:
