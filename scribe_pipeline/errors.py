@@ -48,6 +48,11 @@ class Category(StrEnum):
         """Whether the same request may succeed later; an unclassified failure counts as one that may."""
         return self in _RETRYABLE
 
+    @property
+    def stored(self) -> bool:
+        """Whether it may stand in a row's `error_category`."""
+        return self not in _NEVER_STORED
+
 
 _RETRYABLE = frozenset(
     {
@@ -57,6 +62,16 @@ _RETRYABLE = frozenset(
         Category.UPSTREAM,
         Category.UNCLASSIFIED,
         Category.INTERRUPTED,
+        Category.UNAVAILABLE,
+    }
+)
+
+_NEVER_STORED = frozenset(
+    {
+        Category.INVALID_ARGUMENT,
+        Category.NOT_FOUND,
+        Category.FAILED_PRECONDITION,
+        Category.LEASE_LOST,
         Category.UNAVAILABLE,
     }
 )

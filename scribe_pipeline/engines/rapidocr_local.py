@@ -40,7 +40,7 @@ class RapidOcr:
         self.engine = f"local {model} (rapidocr {metadata.version('rapidocr')})"
         try:
             self.transcribe(np.full((48, 96, 3), 255, np.uint8))  # the model is loaded by its first use
-        except Exception:
+        except Exception:  # what a broken model makes the runtime raise is not its own kind of error
             raise ScribeError(Category.UNAVAILABLE, f"the model {model} cannot be loaded: install rapidocr 3.10 again") from None
 
     def transcribe(self, crop: Pixels) -> LineText:

@@ -72,7 +72,10 @@ def drain(
     except BaseException:
         for ticket, unit in running.items():
             pool.release(ticket)
-            _settle(lambda unit=unit: unit.fail(Category.INTERRUPTED, "the run was interrupted"))  # type: ignore[misc]
+            try:
+                unit.fail(Category.INTERRUPTED, "the run was interrupted")
+            except ScribeError as error:
+                logger.warning("work was not given back and waits for its lease to run out: %s", error.message)
         raise
 
 
@@ -108,7 +111,7 @@ def _finish(unit: Unit, future: Any) -> None:
     try:
         result = future.result()
     except ScribeError as error:
-        unit.fail(error.category, error.message)
+        unit.fail(error.category if error.category.stored else Category.UNCLASSIFIED, error.message)
     except (ProcessExpired, CancelledError):
         unit.fail(Category.INTERRUPTED, "its worker process ended before the work was done")
     except Exception:

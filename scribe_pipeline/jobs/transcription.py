@@ -50,8 +50,10 @@ class TranscriptionSource:
             try:
                 unit = self._prepare(claim)
             except ScribeError as error:
-                if error.category is not Category.LEASE_LOST:
+                if error.category.stored:
                     end_attempt(self.engine, claim, error.category)
+                elif error.category is not Category.LEASE_LOST:
+                    raise
                 continue
             if unit is not None:
                 return unit

@@ -9,6 +9,7 @@ from alembic.runtime.migration import MigrationContext
 
 from scribe_pipeline.database import DatabaseError, connect, is_current, upgrade
 from scribe_pipeline.database.tables import metadata
+from scribe_pipeline.errors import Category
 from scribe_pipeline.jobs import claim_job
 from tests.houses import House
 
@@ -180,3 +181,13 @@ def test_two_processes_may_migrate_at_once(server) -> None:  # type: ignore[no-u
     assert is_current(engines[0])
     for engine in engines:
         engine.dispose()
+
+
+@pytest.mark.parametrize("table", ["transcription_jobs", "transcription_job_attempts", "ingest_batch_files"])
+def test_categories_of_code_and_schema_agree(house: House, table: str) -> None:
+    """The closed list of error categories is the same in the code and in each table that holds one."""
+    check = house.value("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = :name", name=f"{table}_error_category")
+    listed = set(re.findall(r"'([a-z_]+)'", check))
+    stored = {category.value for category in Category if category.stored}
+    only_of_jobs = {"page_changed", "page_unavailable", "too_many_segments", "no_text", "credential"}
+    assert listed == (stored - only_of_jobs if table == "ingest_batch_files" else stored)
