@@ -13,16 +13,17 @@ import dagster as dg
 from sqlalchemy import Engine
 
 from assets.specs import INGESTED_IMAGES, SEGMENTED_PAGES, TRANSCRIBED_PAGES
-from resources import Progress, ingest_settings, process_tags, store_url
+from resources import BATCH_TAG, WORKSPACE_TAG, Progress, ingest_settings, process_tags, store_url
 from scribe_pipeline.config import Settings
 from scribe_pipeline.contexts import ContextSnapshot
 from scribe_pipeline.engines import EnginePool, check_segmentor, check_transcriber
 from scribe_pipeline.ingest import (
+    Batch,
     RefusedFile,
     SegmentationSource,
     SegmentedPage,
     ValidationSource,
-    load_batch,
+    open_batch,
     settle_batch,
 )
 from scribe_pipeline.jobs import TranscribedPage, TranscriptionSource, drain
@@ -38,11 +39,21 @@ class BatchConfig(dg.Config):
     batch_id: str
 
 
+def run_config(batch: Batch) -> dict[str, object]:
+    """Return what a run on the batch is given."""
+    return {"ops": {"validate_files": {"config": {"batch_id": str(batch.id)}}}}
+
+
+def run_tags(batch: Batch) -> dict[str, str]:
+    """Return the tags that a run on the batch is found by."""
+    return {BATCH_TAG: str(batch.id), WORKSPACE_TAG: batch.workspace}
+
+
 @dataclass(frozen=True)
 class BatchRun:
     """What the ops of a run hand on: the batch, how many runs had been asked for when this one began, and until when it claims.
 
-    `claim_until` is in seconds since the epoch.
+    `claim_until` is on the monotonic clock of the one process that executes the run.
     """
 
     batch_id: UUID
@@ -60,10 +71,9 @@ def validate_files(
     progress: dg.ResourceParam[Progress],
 ) -> BatchRun:
     """Check the batch's files before any model works, and store the good ones."""
-    claim_until = time.time() + settings.claim_seconds
+    claim_until = time.monotonic() + settings.claim_seconds
     context.instance.add_run_tags(context.run_id, process_tags())
-    with database.connect() as connection:
-        batch = load_batch(connection, UUID(config.batch_id))
+    batch = open_batch(database, UUID(config.batch_id))
     recipe = ContextSnapshot.from_text(batch.context_snapshot)
     check_segmentor(recipe.segmentation_model)
     check_transcriber(recipe.transcription_provider, recipe.transcription_model)
@@ -79,7 +89,7 @@ def validate_files(
         progress.refused(file)
 
     source = ValidationSource(ingest_settings(settings, database), batch.id, ingested, refuse)
-    drain([source], pool, settings.lease_seconds, claim_until - time.time())
+    drain([source], pool, settings.lease_seconds, claim_until - time.monotonic())
     if images or refused:
         metadata: dict[str, dg.MetadataValue] = {
             "batch": dg.MetadataValue.text(str(batch.id)),
@@ -118,7 +128,7 @@ def draft_pages(
     finding = SegmentationSource(
         ingest_settings(settings, database), run.batch_id, on_segmented, progress.refused, previews=_MAX_PREVIEWS
     )
-    drain([reading, finding], pool, settings.lease_seconds, run.claim_until - time.time())
+    drain([reading, finding], pool, settings.lease_seconds, run.claim_until - time.monotonic())
     if segmented:
         context.log_event(dg.AssetMaterialization(SEGMENTED_PAGES, metadata=_segmentation_metadata(run, segmented)))
     if transcribed:

@@ -21,6 +21,7 @@ import dagster as dg
 from PIL import Image
 from sqlalchemy import Engine
 
+from assets import run_config
 from definitions import build_defs
 from resources import dagster_instance, database_url, migrated_database, store_url
 from scribe_pipeline.config import Settings
@@ -28,8 +29,7 @@ from scribe_pipeline.database import EmbeddedServer
 from scribe_pipeline.engines import EnginePool, segment, tasks, transcribe
 from scribe_pipeline.ingest import Batch, collect, load_batch, request_batch
 from scribe_pipeline.storage import new_object_key, open_store
-from tests.houses import InlinePool, line_shape
-from tests.store.conftest import FakeEngines
+from tests.houses import FakeEngines, InlinePool, line_shape
 
 SHARED = Path(__file__).parents[2] / "shared" / "pages"
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -120,8 +120,8 @@ def measure_dagster(settings: Settings, engine: Engine, instance: dg.DagsterInst
     A run with engines that answer at once is compared with the same work done without Dagster.
     """
     fake = FakeEngines(lines=(line_shape(20), line_shape(70)))
-    tasks.segmentor = lambda model: fake  # type: ignore[assignment]
-    tasks.transcriber = lambda provider, model: fake  # type: ignore[assignment]
+    tasks.segmentor = fake.segmentor  # type: ignore[assignment]
+    tasks.transcriber = fake.transcriber  # type: ignore[assignment]
     seconds: dict[int, list[float]] = {FEW: [], MANY: []}
     events: dict[int, int] = {}
     plain: dict[int, list[float]] = {FEW: [], MANY: []}
@@ -129,7 +129,7 @@ def measure_dagster(settings: Settings, engine: Engine, instance: dg.DagsterInst
         for number in (FEW, MANY):
             with_dagster = drawn_batch(engine, folder / f"{repeat}-{number}", number)
             before = time.perf_counter()
-            result = run(settings, engine, instance, with_dagster, InlinePool(settings.workers))
+            result = run(settings, engine, instance, with_dagster, InlinePool())
             seconds[number].append(time.perf_counter() - before)
             events[number] = len(instance.all_logs(result.run_id))
             without = drawn_batch(engine, folder / f"{repeat}-{number}", number)
@@ -149,10 +149,7 @@ def run(settings: Settings, engine: Engine, instance: dg.DagsterInstance, batch:
     defs = build_defs(settings=settings, database=engine, pool=pool)
     result = defs.resolve_job_def("process_ingest_batch").execute_in_process(
         instance=instance,
-        run_config={
-            "ops": {"validate_files": {"config": {"batch_id": str(batch.id)}}},
-            "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-        },
+        run_config=run_config(batch) | {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )
     with engine.connect() as connection:
         assert load_batch(connection, batch.id).status == "completed"
@@ -168,7 +165,7 @@ def run_without_dagster(settings: Settings, engine: Engine, batch: Batch) -> Non
     def drop(_: object) -> None:
         return None
 
-    pool, needed = InlinePool(settings.workers), ingest_settings(settings, engine)
+    pool, needed = InlinePool(), ingest_settings(settings, engine)
     drain([ValidationSource(needed, batch.id, drop, drop)], pool, settings.lease_seconds, 600)
     reading = TranscriptionSource(engine, needed.store_url, settings.lease_seconds, drop, batch.id)
     drain([reading, SegmentationSource(needed, batch.id, drop, drop, previews=12)], pool, settings.lease_seconds, 600)

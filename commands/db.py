@@ -4,6 +4,7 @@ import os
 import sys
 
 import typer
+from sqlalchemy import URL, make_url
 
 from commands.output import load_settings
 
@@ -32,9 +33,12 @@ def psql() -> None:
     from resources import database_url
     from scribe_pipeline.database import binary
 
-    address = database_url(load_settings())
+    address = make_url(database_url(load_settings()))
+    # not on the command line, which every user of the machine can read
+    environment = os.environ | ({"PGPASSWORD": str(address.password)} if address.password else {})
+    shown = URL.create(address.drivername, address.username, None, address.host, address.port, address.database, address.query)
     sys.stdout.flush()
-    os.execv(binary("psql"), ["psql", address])
+    os.execve(binary("psql"), ["psql", shown.render_as_string()], environment)
 
 
 @app.command()
@@ -46,5 +50,5 @@ def stop() -> None:
     settings = load_settings()
     if settings.database_url is not None:
         raise ScribeError(Category.FAILED_PRECONDITION, "SCRIBE_DATABASE_URL names a server that is not Scribe's to stop")
-    stopped = EmbeddedServer(settings.home_path / "postgres").stop()
+    stopped = EmbeddedServer(settings.home / "postgres").stop()
     typer.echo("stopped" if stopped else "it was not running")

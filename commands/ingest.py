@@ -8,13 +8,15 @@ def ingest(paths: PathsArgument, context: ContextOption = None, workspace: Works
     """Put scans into the queue and print the batch's id; `scribe dev` works on it."""
     import typer
 
-    from resources import migrated_database
+    from resources import migrated_database, store_url
     from scribe_pipeline.ingest import collect, request_batch
+    from scribe_pipeline.storage import open_store
 
     settings = load_settings()
     collection = collect(paths)
     if collection.passed_over:
         typer.echo(f"Passed over, as they are no images: {', '.join(collection.passed_over)}", err=True)
+    open_store(store_url(settings)).check()
     batch = request_batch(
         migrated_database(settings), collection, workspace=workspace, context=context, max_attempts=settings.max_attempts
     )

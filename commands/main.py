@@ -1,9 +1,12 @@
 """The command's entry: its subcommands, and how errors leave it."""
 
+import logging
+import os
 import sys
 import warnings
 
 import typer
+from sqlalchemy.exc import DBAPIError
 
 from commands import batch, db, dev, ingest, ready, run
 from scribe_pipeline.errors import Category, ScribeError
@@ -26,10 +29,28 @@ app.add_typer(db.app, name="db")
 
 def main() -> None:
     """Run the command. A refused or failed operation ends with 1 and one line, wrong usage with 2."""
-    # what libraries deprecate is of no use to who scans pages
-    warnings.simplefilter("ignore")
+    _quiet()
     try:
         app()
     except ScribeError as error:
-        print(f"scribe: {error.message}", file=sys.stderr)  # noqa: T201 - the one place where errors are told
-        sys.exit(2 if error.category is Category.INVALID_ARGUMENT else 1)
+        _end(error.message, 2 if error.category is Category.INVALID_ARGUMENT else 1)
+    except DBAPIError:
+        _end("the database went away; the same command goes on from here", 1)
+    except UnicodeEncodeError:
+        _end("an argument is no text in UTF-8", 2)
+    except OSError as error:
+        _end(f"{error.filename or 'an output'}: {error.strerror}", 1)
+
+
+def _quiet() -> None:
+    """Give libraries no say on the terminal: what they deprecate or retry is of no use to who scans pages."""
+    warnings.simplefilter("ignore")
+    logging.getLogger().setLevel(logging.ERROR)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever called
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open for as long as the process lives
+
+
+def _end(message: str, code: int) -> None:
+    print(f"scribe: {message}", file=sys.stderr)  # noqa: T201 - the one place where errors are told
+    sys.exit(code)

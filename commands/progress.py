@@ -50,10 +50,10 @@ class BarProgress:
 
     def refused(self, file: RefusedFile) -> None:
         """Say why, and expect one page less."""
-        self._bars.console.print(f"Refused: {file.message}")
+        self._bars.console.print(f"Refused: {file.filename}: {file.message}")
         self._total -= 1
-        for bar in (self._ingest, self._segment, self._transcribe):
-            self._bars.update(bar, total=self._total)
+        for task in self._bars.tasks:
+            self._bars.update(task.id, total=max(self._total, task.completed))
 
     def segmented(self, page: SegmentedPage) -> None:
         """Move the second bar."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import typer
+
 from commands.output import print_table
 from scribe_pipeline.ingest import PageReport
 
@@ -11,8 +13,11 @@ _MAX_WORDS = 40
 
 
 def print_pages(pages: Sequence[PageReport]) -> None:
-    """Print a row a page."""
+    """Print a row a page, and below why those that are no drafts are none."""
     print_table(_COLUMNS, [_row(page) for page in pages])
+    for page in pages:
+        if page.message and page.status != "completed":
+            typer.echo(f"{page.file}: {page.error_category}: {page.message}")
 
 
 def page_json(page: PageReport) -> dict[str, object]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.5
 _INTERRUPTED = 130
-_INTERRUPT = "DagsterExecutionInterruptedError"
+_INTERRUPTS = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
 
 PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scans, or folders of scans.")]
 ContextOption = Annotated[str | None, typer.Option(help="How the pages are read: letter (the default), manuscript, newspaper.")]
@@ -37,9 +37,10 @@ def run(
     """
     from commands.progress import progress_bars
     from commands.reports import page_json, print_pages
-    from resources import dagster_instance, database_url, migrated_database
-    from scribe_pipeline.exports import write_exports
+    from resources import dagster_instance, database_url, migrated_database, report_dead_runs, store_url
+    from scribe_pipeline.exports import check_folder, write_exports
     from scribe_pipeline.ingest import collect, report_batch, request_batch
+    from scribe_pipeline.storage import open_store
 
     started = time.monotonic()
     console = error_console()
@@ -47,11 +48,15 @@ def run(
     collection = collect(paths)
     if collection.passed_over:
         console.print(f"Passed over, as they are no images: {', '.join(collection.passed_over)}")
+    if export is not None:
+        check_folder(export)
+    open_store(store_url(settings)).check()
     engine = migrated_database(settings)
     batch = request_batch(engine, collection, workspace=workspace, context=context, max_attempts=settings.max_attempts, again=again)
     console.print(f"Batch {batch.id}: {len(collection.files)} files")
-    if not batch.finished:
-        with dagster_instance(settings, database_url(settings)) as instance:
+    with dagster_instance(settings, database_url(settings)) as instance:
+        report_dead_runs(instance)
+        if not batch.finished:
             try:
                 with progress_bars(console, engine, batch.id) as progress:
                     batch = _work(settings, instance, engine, batch, progress)
@@ -60,30 +65,30 @@ def run(
                 raise typer.Exit(_INTERRUPTED) from None
     with engine.connect() as connection:
         pages = report_batch(connection, batch.id)
-    if export is not None:
-        written = write_exports(export, {page.file: page.payload for page in pages if page.payload is not None})
-        console.print(f"Wrote {len(written)} files to {export}")
     if as_json:
         print_json([page_json(page) for page in pages])
     else:
         print_pages(pages)
     drafts = sum(page.status == "completed" for page in pages)
     console.print(f"{drafts} of {len(pages)} pages are drafts, in {time.monotonic() - started:.0f} s")
-    for page in pages:
-        if page.message and page.status != "completed":
-            console.print(f"{page.file}: {page.error_category}: {page.message}")
-    if any(page.status != "completed" for page in pages):
+    if export is not None:
+        written = write_exports(export, {page.file: page.payload for page in pages if page.payload is not None})
+        console.print(f"Wrote {len(written)} files to {export}")
+    if drafts < len(pages):
+        console.print("To try the others anew, run the same command with --again")
         raise typer.Exit(1)
 
 
 def _work(settings: Any, instance: Any, engine: Engine, batch: "Batch", progress: "BarProgress") -> "Batch":
     """Execute the Dagster job until the batch is over, waiting for leases of workers that vanished to run out."""
+    from dagster_postgres.utils import DagsterPostgresException
+
+    from assets import run_config, run_tags
     from definitions import build_defs
-    from resources import BATCH_TAG, WORKSPACE_TAG, process_tags, report_dead_runs
+    from resources import process_tags
     from scribe_pipeline.engines import EnginePool
     from scribe_pipeline.ingest import load_batch, seconds_until_due
 
-    report_dead_runs(instance)
     pool = EnginePool(settings.workers)
     try:
         job = build_defs(settings=settings, database=engine, pool=pool, progress=progress).resolve_job_def("process_ingest_batch")
@@ -96,17 +101,16 @@ def _work(settings: Any, instance: Any, engine: Engine, batch: "Batch", progress
             else:
                 result = job.execute_in_process(
                     instance=instance,
-                    run_config={
-                        "ops": {"validate_files": {"config": {"batch_id": str(batch.id)}}},
-                        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-                    },
-                    tags={BATCH_TAG: str(batch.id), WORKSPACE_TAG: batch.workspace} | process_tags(),
+                    run_config=run_config(batch) | {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+                    tags=run_tags(batch) | process_tags(),
                     raise_on_error=False,
                 )
                 if not result.success:
                     raise _failure(result)
             with engine.connect() as connection:
                 batch = load_batch(connection, batch.id)
+    except DagsterPostgresException:
+        raise ScribeError(Category.UNAVAILABLE, "the database went away; the same command goes on from here") from None
     finally:
         pool.stop()
     return batch
@@ -114,12 +118,14 @@ def _work(settings: Any, instance: Any, engine: Engine, batch: "Batch", progress
 
 def _failure(result: Any) -> BaseException:
     """Return why a run failed: an interrupt, or an error with one line, our own sentence where there is one."""
+    errors = []
     for event in result.all_events:
-        if event.is_step_failure and event.step_failure_data.error is not None:
-            error = event.step_failure_data.error
-            if error.cls_name == _INTERRUPT:
-                return KeyboardInterrupt()
-            while error.cause is not None:
-                error = error.cause
-            return ScribeError(Category.UNAVAILABLE, str(error.message).strip().split("\n")[0].partition(": ")[2])
+        error = getattr(event.event_specific_data, "error", None)
+        while error is not None:
+            errors.append(error)
+            error = error.cause
+    if any(error.cls_name in _INTERRUPTS for error in errors):
+        return KeyboardInterrupt()
+    if errors:
+        return ScribeError(Category.UNAVAILABLE, str(errors[-1].message).strip().split("\n")[0].partition(": ")[2])
     return ScribeError(Category.UNAVAILABLE, f"the Dagster run {result.run_id} failed")

@@ -10,6 +10,7 @@ from sqlalchemy import URL
 from resources.runs import BATCH_TAG
 from scribe_pipeline.config import Settings
 from scribe_pipeline.database import sibling_url, sqlalchemy_url
+from scribe_pipeline.errors import Category, ScribeError
 
 
 def write_dagster_home(settings: Settings, database_url: str) -> Path:
@@ -18,8 +19,11 @@ def write_dagster_home(settings: Settings, database_url: str) -> Path:
     Dagster puts its configuration on the command lines of its processes, which every user of the machine can read. So the
     database's password stands in a file of its own, in libpq's form, and the configuration only names that file.
     """
-    home = settings.home_path / "dagster"
-    home.mkdir(parents=True, exist_ok=True)
+    home = settings.home / "dagster"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ScribeError(Category.UNAVAILABLE, f"the folder {home} cannot be made: {error.strerror}") from None
     storage = sqlalchemy_url(sibling_url(database_url, "_dagster"), driver="psycopg2")
     if storage.password is not None:
         escaped = str(storage.password).replace("\\", "\\\\").replace(":", "\\:")
@@ -63,6 +67,8 @@ def _configuration(storage_url: str) -> dict[str, object]:
             "poll_interval_seconds": 15,
             "start_timeout_seconds": 120,
             "cancel_timeout_seconds": 60,
+            # Well over what a run claims for; one that died before it said who it is would hold its place for ever.
+            "max_runtime_seconds": 7200,
             "free_slots_after_run_end_seconds": 60,
         },
         "retention": {"sensor": {"purge_after_days": {"skipped": 1, "failure": 30, "success": 30}}},

@@ -13,7 +13,7 @@ import psutil
 BATCH_TAG, WORKSPACE_TAG = "scribe/batch_id", "scribe/workspace"
 _HOST_TAG, _BOOT_TAG, _PID_TAG, _START_TAG = "scribe/host", "scribe/boot_id", "scribe/pid", "scribe/pid_started"
 _START_TOLERANCE = 2.0  # both times are rounded
-_UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+_UNFINISHED = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 
 def process_tags() -> dict[str, str]:
@@ -28,7 +28,10 @@ def process_tags() -> dict[str, str]:
 
 
 def report_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Report runs failed whose process on this machine is gone, and return their ids. Runs of other machines are left alone."""
+    """Report runs failed whose process on this machine is gone, and return their ids.
+
+    Runs of other machines are left alone, and so are runs that no process has begun to work on.
+    """
     runs = instance.get_runs(filters=dg.RunsFilter(statuses=_UNFINISHED))
     dead = [run for run in runs if _is_dead(run.tags)]
     for run in dead:

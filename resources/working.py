@@ -52,7 +52,7 @@ def database_url(settings: Settings) -> str:
     """Return the application database's libpq URL, having seen to it that the embedded server runs if that is the one."""
     if settings.database_url is not None:
         return settings.database_url
-    server = EmbeddedServer(settings.home_path / "postgres")
+    server = EmbeddedServer(settings.home / "postgres")
     server.start()
     server.ensure_database(_EMBEDDED_DATABASE)
     return server.url(_EMBEDDED_DATABASE)
@@ -67,7 +67,7 @@ def migrated_database(settings: Settings) -> Engine:
 
 def store_url(settings: Settings) -> str:
     """Return where scans are kept."""
-    return settings.blob_url or str(settings.home_path / "blobs")
+    return settings.blob_url or str(settings.home / "blobs")
 
 
 def ingest_settings(settings: Settings, engine: Engine) -> IngestSettings:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import psutil
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _WORKER_MEMORY_BYTES = 3 * 1024**3
@@ -19,21 +19,28 @@ def default_workers() -> int:
 class Settings(BaseSettings):
     """One reading of the environment. Sizes are bytes, times seconds, sides pixels."""
 
-    model_config = SettingsConfigDict(env_prefix="SCRIBE_", env_ignore_empty=True, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="SCRIBE_", env_ignore_empty=True, extra="ignore", frozen=True, validate_default=True
+    )
 
     home: Path = Path(".scribe")
-    public_url: str = Field("http://localhost:8000/presentation/v3", pattern=r"^https?://[^?#\s]+[^/?#\s]$")
+    public_url: str = Field(
+        default="http://localhost:8000/presentation/v3", pattern=r"^https?://[^\s/?#\[\]]+(/[^\s?#]*[^\s/?#])?$"
+    )
     database_url: str | None = None
     blob_url: str | None = None
-    lease_seconds: float = Field(60, ge=1, allow_inf_nan=False)
-    max_attempts: int = Field(3, ge=1)
-    workers: int = Field(default_factory=default_workers, ge=1)
-    claim_seconds: float = Field(1200, gt=0, allow_inf_nan=False)
-    max_image_bytes: int = Field(100 * 1024**2, gt=0)
-    max_image_pixels: int = Field(150_000_000, gt=0)
-    max_image_side: int = Field(30_000, gt=0)
+    lease_seconds: float = Field(default=60, ge=1, le=86_400)
+    max_attempts: int = Field(default=3, ge=1, le=1000)
+    workers: int = Field(default_factory=default_workers, ge=1, le=256)
+    claim_seconds: float = Field(default=1200, gt=0, le=86_400)
+    max_image_bytes: int = Field(default=100 * 1024**2, gt=0, le=2**40)
+    max_image_pixels: int = Field(default=150_000_000, gt=0, le=2**31)
+    max_image_side: int = Field(default=30_000, gt=0, le=2**31)
 
-    @property
-    def home_path(self) -> Path:
-        """`home` as an absolute path."""
-        return self.home.expanduser().absolute()
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, home: Path) -> Path:
+        try:
+            return home.expanduser().absolute()
+        except RuntimeError:
+            raise ValueError("there is no such user") from None

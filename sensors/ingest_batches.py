@@ -9,8 +9,8 @@ from uuid import UUID
 import dagster as dg
 from sqlalchemy import Engine
 
-from assets import process_ingest_batch
-from resources import BATCH_TAG, WORKSPACE_TAG, report_dead_runs
+from assets import process_ingest_batch, run_config, run_tags
+from resources import BATCH_TAG, report_dead_runs
 from scribe_pipeline.config import Settings
 from scribe_pipeline.ingest import Batch, due_batches, raise_generation
 
@@ -73,8 +73,8 @@ def ingest_batch_sensor(
         requests.append(
             dg.RunRequest(
                 run_key=run_key(batch.id, generation),
-                run_config={"ops": {"validate_files": {"config": {"batch_id": str(batch.id)}}}},
-                tags={BATCH_TAG: str(batch.id), WORKSPACE_TAG: batch.workspace},
+                run_config=run_config(batch),
+                tags=run_tags(batch),
             )
         )
     if not requests:

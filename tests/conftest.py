@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from scribe_pipeline.database import EmbeddedServer, connect, sqlalchemy_url, upgrade
-from tests.houses import House
+from tests.houses import FakeEngines, House
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -71,6 +71,15 @@ def engine(database_url: str) -> Iterator[Engine]:
 def house(engine: Engine, tmp_path: Path) -> House:
     """The test's database and a blob store, with shortcuts to images, pages and jobs."""
     return House(engine, tmp_path / "blobs")
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> FakeEngines:
+    """Engines that answer at once, in place of the registered ones."""
+    fake = FakeEngines()
+    monkeypatch.setattr("scribe_pipeline.engines.tasks.segmentor", fake.segmentor)
+    monkeypatch.setattr("scribe_pipeline.engines.tasks.transcriber", fake.transcriber)
+    return fake
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import hashlib
 import io
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,8 @@ from sqlalchemy import Engine, text
 
 from scribe_pipeline.contexts import find_context
 from scribe_pipeline.database import in_transaction
-from scribe_pipeline.engines import EnginePool, ImageLimits, LineShape, Ticket
+from scribe_pipeline.engines import EnginePool, ImageLimits, LineShape, LineText, Ticket
+from scribe_pipeline.engines.images import Pixels
 from scribe_pipeline.ingest import Batch, Collection, IngestSettings, request_batch
 from scribe_pipeline.ingest.collect import DeclaredFile
 from scribe_pipeline.jobs import create_job
@@ -43,9 +45,8 @@ class InlinePool(EnginePool):
     """Runs a task at once and in this process, so that a test decides what engines say and when."""
 
     def __init__(self, workers: int = 2) -> None:
-        self.workers = workers
-        self._counters = [0] * (2 * workers)
-        self._free = list(range(workers))
+        self.idle = workers
+        self._counters = [0, 0]
         self.calls: list[str] = []
 
     def submit(self, task: Callable[..., Any], *arguments: Any) -> Ticket:
@@ -56,7 +57,43 @@ class InlinePool(EnginePool):
             future.set_result(task(*arguments))
         except Exception as error:
             future.set_exception(error)
-        return Ticket(future, self._free.pop())
+        self.idle -= 1
+        return Ticket(future, 0)
+
+
+@dataclass
+class FakeEngines:
+    """What the engines of a test say: the lines of every page, and for each crop a text or an error to raise."""
+
+    lines: tuple[LineShape, ...] = (line_shape(20), line_shape(70), line_shape(120))
+    answer: Callable[[int], str | Exception] = lambda number: f"line {number}"
+    segmented: int = 0
+    asked_for: list[tuple[str, ...]] = field(default_factory=list)
+    crops: list[Pixels] = field(default_factory=list)
+    engine: str = "fake 1.0"
+
+    def segmentor(self, model: str) -> "FakeEngines":
+        """Stand in for the registry."""
+        self.asked_for.append((model,))
+        return self
+
+    def transcriber(self, provider: str, model: str) -> "FakeEngines":
+        """Stand in for the registry."""
+        self.asked_for.append((provider, model))
+        return self
+
+    def segment(self, picture: Picture.Image) -> tuple[LineShape, ...]:
+        """Stand in for a segmentor."""
+        self.segmented += 1
+        return self.lines
+
+    def transcribe(self, crop: Pixels) -> LineText:
+        """Stand in for a transcriber."""
+        self.crops.append(crop)
+        said = self.answer(len(self.crops))
+        if isinstance(said, Exception):
+            raise said
+        return LineText(said, 0.5)
 
 
 class House:
@@ -128,6 +165,6 @@ class House:
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-            declared.append(DeclaredFile(name, path, len(data), hashlib.sha256(data).hexdigest()))
+            declared.append(DeclaredFile(name, path.absolute().as_uri(), len(data), hashlib.sha256(data).hexdigest()))
         collection = Collection("folder", tuple(declared), ())
         return request_batch(self.engine, collection, workspace="default", context=context, max_attempts=3, again=again)

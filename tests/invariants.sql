@@ -110,3 +110,39 @@ LEFT JOIN transcription_jobs AS parent ON parent.id = child.job_id WHERE parent.
 
 -- I17 ocr_runs: image
 SELECT child.id FROM ocr_runs AS child LEFT JOIN item_images AS parent ON parent.id = child.item_image_id WHERE parent.id IS NULL;
+
+-- I17 ocr_runs: job
+SELECT child.id FROM ocr_runs AS child LEFT JOIN transcription_jobs AS parent ON parent.id = child.job_id
+WHERE child.job_id IS NOT NULL AND parent.id IS NULL;
+
+-- I17 annotation_page_revisions: job
+SELECT child.item_image_id FROM annotation_page_revisions AS child
+LEFT JOIN transcription_jobs AS parent ON parent.id = child.job_id WHERE child.job_id IS NOT NULL AND parent.id IS NULL;
+
+-- I17 transcription_jobs: batch
+SELECT child.id FROM transcription_jobs AS child LEFT JOIN ingest_batches AS parent ON parent.id = child.batch_id
+WHERE child.batch_id IS NOT NULL AND parent.id IS NULL;
+
+-- I17 transcription_jobs: context
+SELECT child.id FROM transcription_jobs AS child LEFT JOIN contexts AS parent ON parent.id = child.context_id WHERE parent.id IS NULL;
+
+-- I17 ingest_batches: context
+SELECT child.id FROM ingest_batches AS child LEFT JOIN contexts AS parent ON parent.id = child.context_id WHERE parent.id IS NULL;
+
+-- I17 event_outbox: image
+SELECT child.id FROM event_outbox AS child LEFT JOIN item_images AS parent ON parent.id = child.item_image_id
+WHERE child.item_image_id IS NOT NULL AND parent.id IS NULL;
+
+-- I17 event_outbox: job
+SELECT child.id FROM event_outbox AS child LEFT JOIN transcription_jobs AS parent ON parent.id = child.job_id
+WHERE child.job_id IS NOT NULL AND parent.id IS NULL;
+
+-- I17 every row: workspace
+SELECT owned.workspace_id FROM (
+    SELECT workspace_id FROM items UNION SELECT workspace_id FROM item_images UNION SELECT workspace_id FROM ingest_batches
+    UNION SELECT workspace_id FROM ingest_batch_files UNION SELECT workspace_id FROM annotation_pages
+    UNION SELECT workspace_id FROM annotation_page_revisions UNION SELECT workspace_id FROM annotations
+    UNION SELECT workspace_id FROM transcription_jobs UNION SELECT workspace_id FROM transcription_job_attempts
+    UNION SELECT workspace_id FROM ocr_runs UNION SELECT workspace_id FROM current_ocr_runs
+    UNION SELECT workspace_id FROM event_outbox) AS owned
+LEFT JOIN workspaces AS parent ON parent.id = owned.workspace_id WHERE parent.id IS NULL;

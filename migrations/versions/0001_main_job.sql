@@ -1,15 +1,10 @@
 -- There are no foreign keys: ownership is checked by the repository layer, and an audit finds orphans.
 -- Enumerations are text with a named CHECK, so that one can be extended without a lock on a type.
 
--- What must never happen is refused here, whoever asks. Rows of an item that is being deleted by the application
--- path are let through by the transaction-local setting scribe.deleting.
-
-CREATE FUNCTION scribe_deleting() RETURNS boolean LANGUAGE sql STABLE AS
-$$ SELECT coalesce(current_setting('scribe.deleting', true), '') = 'on' $$;
+-- What must never happen is refused here, whoever asks.
 
 CREATE FUNCTION scribe_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'DELETE' AND scribe_deleting() THEN RETURN OLD; END IF;
     RAISE EXCEPTION '% of % is refused: its rows are evidence', TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
 END $$;
 
@@ -155,7 +150,7 @@ CREATE TABLE ingest_batch_files (
     frame integer NOT NULL DEFAULT 1 CONSTRAINT ingest_batch_files_frame_positive CHECK (frame > 0),
     workspace_id uuid NOT NULL,
     filename text NOT NULL,
-    source_path text NOT NULL,
+    source_uri text NOT NULL,
     size_bytes bigint NOT NULL CONSTRAINT ingest_batch_files_size_range CHECK (size_bytes >= 0),
     content_sha256 text NOT NULL CONSTRAINT ingest_batch_files_sha256_form CHECK (content_sha256 ~ '^[0-9a-f]{64}$'),
     status text NOT NULL DEFAULT 'pending'

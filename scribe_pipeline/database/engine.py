@@ -5,6 +5,8 @@ from contextlib import suppress
 from importlib import resources
 from typing import TYPE_CHECKING, TypeVar
 
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL, Connection, Engine, create_engine, exc, make_url, text
 
 from scribe_pipeline.errors import Category, ScribeError
@@ -40,7 +42,8 @@ def sqlalchemy_url(url: str, driver: str = "psycopg") -> URL:
     """Return a libpq URL with the driver spelled out. Raises ScribeError when it is no PostgreSQL URL."""
     try:
         parsed = make_url(url)
-    except exc.ArgumentError:
+        conninfo_to_dict(url)
+    except (exc.ArgumentError, ValueError, psycopg.ProgrammingError):
         parsed = None
     if parsed is None or parsed.get_backend_name() not in ("postgresql", "postgres"):
         raise ScribeError(Category.INVALID_ARGUMENT, "SCRIBE_DATABASE_URL is not of the form postgresql://user@host:port/database")
@@ -128,7 +131,8 @@ def _translated(error: exc.DBAPIError, message: str | None = None) -> DatabaseEr
         raise error  # our own mistake, found by the driver before the server saw it
     constraint = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
     if sqlstate is None or sqlstate.startswith(("08", "57P")):
-        category, reason = Category.UNAVAILABLE, "the database does not answer"
+        category = Category.UNAVAILABLE
+        reason = "the database does not answer, or refuses the connection: check its address, name, user and password"
     else:
         category, reason = Category.FAILED_PRECONDITION, f"the database refused a statement ({constraint or sqlstate})"
     return DatabaseError(category, message or reason, sqlstate, constraint)

@@ -117,7 +117,7 @@ ingest_batch_files = Table(
     _integer("frame", key=True),
     _uuid("workspace_id"),
     _text("filename"),
-    _text("source_path"),
+    _text("source_uri"),
     Column("size_bytes", BigInteger, nullable=False),
     _text("content_sha256"),
     _text("status"),

@@ -6,7 +6,7 @@ They get pixels and give geometry and text; they know no row and decide nothing.
 from scribe_pipeline.engines.containers import ImageFacts, ImageLimits, LineShape, LineText, Point, Reading, Segmentation
 from scribe_pipeline.engines.images import crop_line, decode_upright, image_extension, inspect_image
 from scribe_pipeline.engines.pool import EnginePool, ProcessExpired, Ticket
-from scribe_pipeline.engines.registry import check_segmentor, check_transcriber
+from scribe_pipeline.engines.registry import check_segmentor, check_transcriber, transcriber_version
 from scribe_pipeline.engines.tasks import segment, transcribe
 
 __all__ = [
@@ -28,4 +28,5 @@ __all__ = [
     "inspect_image",
     "segment",
     "transcribe",
+    "transcriber_version",
 ]

@@ -44,7 +44,6 @@ class Reading:
     """A page's lines after one attempt: for each line asked for, its text or why there is none."""
 
     lines: tuple[LineText | Category, ...]
-    engine: str
     seconds: float
 
 

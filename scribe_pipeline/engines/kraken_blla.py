@@ -14,7 +14,9 @@ Points = Sequence[Sequence[float]]
 
 # How far a line's strip reaches over and under its baseline, as a share of the distance to the line above.
 _STRIP_ABOVE, _STRIP_BELOW = 0.85, 0.32
-_MAX_STRIP_PITCH = 120.0
+# Width to height of what the model is given.
+_MIN_ASPECT, _MAX_ASPECT = 0.1, 2.5
+_MIN_STRIP_PITCH, _MAX_STRIP_PITCH = 15.0, 120.0
 
 
 class KrakenBlla:
@@ -40,9 +42,24 @@ class KrakenBlla:
 
     def segment(self, picture: Image.Image) -> tuple[LineShape, ...]:
         """Return the lines of an upright RGB page in reading order, clipped to the page."""
-        found = self._model.predict(picture, self._config)
+        found = self._model.predict(_within_aspect(picture), self._config)
         shapes = (clip_line(line.baseline, line.boundary, picture.width, picture.height) for line in found.lines)
         return tuple(shape for shape in shapes if shape is not None)
+
+
+def _within_aspect(picture: Image.Image) -> Image.Image:
+    """Return the picture with paper added on the right or below, so that it is neither too flat nor too narrow.
+
+    The model scales each picture to one height: a very flat one would become millions of pixels wide.
+    """
+    width = max(picture.width, round(picture.height * _MIN_ASPECT))
+    height = max(picture.height, round(width / _MAX_ASPECT))
+    if (width, height) == picture.size:
+        return picture
+    paper = tuple(int(level) for level in np.median(np.asarray(picture), axis=(0, 1)))
+    padded = Image.new("RGB", (width, height), paper)
+    padded.paste(picture)
+    return padded
 
 
 class _NeverWithoutPolygon:
@@ -60,12 +77,18 @@ class _NeverWithoutPolygon:
 
 
 def strip_polygon(baseline: Points, others: Sequence[Points]) -> list[list[float]]:
-    """Return a polygon that follows the baseline, as high as the distance to the nearest line above allows."""
+    """Return a polygon that follows the baseline, as high as the distance to the nearest line above allows.
+
+    Among `others` may be the outline of the region that the line lies in, which is no line above it.
+    """
     line = np.asarray(baseline, dtype=float)
-    middle = line.mean(axis=0)
-    centres = [np.asarray(other, dtype=float).mean(axis=0) for other in others]
-    above = [middle[1] - y for x, y in centres if y < middle[1] - 1 and line[:, 0].min() <= x <= line[:, 0].max()]
-    pitch = min([*above, _MAX_STRIP_PITCH])
+    x, y = line.mean(axis=0)
+    above = []
+    for other in (np.asarray(points, dtype=float) for points in others):
+        (left, top), (right, bottom) = other.min(axis=0), other.max(axis=0)
+        if left <= x <= right and bottom < y and top < y:
+            above.append(y - other[:, 1].mean())
+    pitch = max(_MIN_STRIP_PITCH, min([*above, _MAX_STRIP_PITCH]))
     upper = line - np.array([0, _STRIP_ABOVE * pitch])
     lower = line + np.array([0, _STRIP_BELOW * pitch])
     strip: list[list[float]] = np.maximum(np.vstack([upper, lower[::-1]]), 0).tolist()

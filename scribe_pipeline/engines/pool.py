@@ -1,5 +1,6 @@
 """The worker processes: each loads an engine once, uses one thread, and ends when the process that started it does."""
 
+import itertools
 import logging
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ from typing import Any
 from pebble import ProcessExpired, ProcessPool
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_SLOTS = 1024
 # The counters of the task that this worker process is busy with: successful and failed lines.
 _counters: Any = None
 _slot = 0
@@ -27,27 +29,24 @@ class Ticket:
 
 
 class EnginePool:
-    """Up to `workers` tasks at once. The processes start with the first task, so that an idle pool costs nothing.
+    """Up to `workers` tasks at once; `idle` says how many more. The processes start with the first task.
 
     A task whose process dies fails with `ProcessExpired`; the others go on.
     """
 
     def __init__(self, workers: int) -> None:
-        self.workers = workers
         context = multiprocessing.get_context("spawn")
-        # Plain shared memory: a worker killed while it counts can leave no lock behind.
-        self._counters = context.RawArray("i", 2 * workers)
-        self._free = list(range(workers))
+        # Plain shared memory: a worker killed while it counts can leave no lock behind. Its place is not used again for long,
+        # so that what it still writes is not taken for the next task's.
+        self._counters = context.RawArray("i", 2 * _SLOTS)
+        self._slots = itertools.cycle(range(_SLOTS))
+        self.idle = workers
         self._pool = ProcessPool(workers, initializer=_begin, initargs=(self._counters,), context=context)
 
-    @property
-    def idle(self) -> int:
-        """How many more tasks can run at once."""
-        return len(self._free)
-
     def submit(self, task: Callable[..., Any], *arguments: Any) -> Ticket:
-        """Run `task`, a function of a module, in a worker process. Raises IndexError when no process is idle."""
-        slot = self._free.pop()
+        """Run `task`, a function of a module, in a worker process; one that is `idle`, if there is one."""
+        self.idle -= 1
+        slot = next(self._slots)
         self._counters[2 * slot : 2 * slot + 2] = [0, 0]
         return Ticket(self._pool.schedule(_run, (slot, task, arguments)), slot)
 
@@ -59,7 +58,7 @@ class EnginePool:
     def release(self, ticket: Ticket) -> None:
         """Give the ticket's place to another task, stopping its process if it is still busy."""
         ticket.future.cancel()
-        self._free.append(ticket.slot)
+        self.idle += 1
 
     def stop(self) -> None:
         """End the worker processes at once."""

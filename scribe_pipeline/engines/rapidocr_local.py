@@ -25,6 +25,8 @@ def model_file(model: str) -> Path:
 class RapidOcr:
     """A transcriber of single lines."""
 
+    version = staticmethod(lambda: f"rapidocr {metadata.version('rapidocr')}")
+
     def __init__(self, model: str) -> None:
         path = model_file(model)
         from rapidocr import RapidOCR
@@ -37,7 +39,6 @@ class RapidOcr:
                 "Global.log_level": "error",
             }
         )
-        self.engine = f"local {model} (rapidocr {metadata.version('rapidocr')})"
         try:
             self.transcribe(np.full((48, 96, 3), 255, np.uint8))  # the model is loaded by its first use
         except Exception:  # what a broken model makes the runtime raise is not its own kind of error

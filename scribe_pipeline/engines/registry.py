@@ -26,6 +26,11 @@ def transcriber(provider: str, model: str) -> RapidOcr:
     return _entry(_TRANSCRIBERS, provider)(model)
 
 
+def transcriber_version(provider: str) -> str:
+    """Return package and version of the transcriber, without loading it. Raises ScribeError for an id not registered."""
+    return _entry(_TRANSCRIBERS, provider).version()
+
+
 def check_segmentor(model: str) -> None:
     """See that the segmentor could be loaded, without loading it. Raises ScribeError saying what to install."""
     _entry(_SEGMENTORS, model)

@@ -49,7 +49,7 @@ def transcribe(store_url: str, object_key: str, provider: str, model: str, shape
             results.append(Category.UNCLASSIFIED)
         failed += isinstance(results[-1], Category)
         report_progress(len(results) - failed, failed)
-    return Reading(tuple(results), engine.engine, time.monotonic() - started)
+    return Reading(tuple(results), time.monotonic() - started)
 
 
 def clean_text(text: str) -> str:

@@ -30,8 +30,8 @@ def record_event(
     at: datetime,
     data: dict[str, object],
     job_id: UUID | None = None,
-) -> UUID:
-    """Put one CloudEvents 1.0 JSON document into the outbox and return its id. `at` is the database's time of the change."""
+) -> None:
+    """Put one CloudEvents 1.0 JSON document into the outbox. `at` is the database's time of the change."""
     event_id = uuid_utils.uuid7()
     subject = f"item-images/{item_image_id}"
     body = {
@@ -55,4 +55,3 @@ def record_event(
             body=dump_json(body),
         )
     )
-    return event_id

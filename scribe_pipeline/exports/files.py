@@ -1,20 +1,22 @@
 """Exports as files in a folder: their names and their contents."""
 
 import itertools
+import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.pages import plain_text
 
 
 def write_exports(folder: Path, payloads: Mapping[str, str]) -> list[Path]:
     """Write the text and the AnnotationPage of each page and return the files. `payloads` maps source files to page payloads.
 
-    Each file is whole or not there. Raises OSError.
+    Each file is whole or not there. Raises ScribeError (unavailable) if the folder cannot be written to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    check_folder(folder)
     stems = export_stems(list(payloads))
     written = []
     for source, payload in payloads.items():
@@ -24,10 +26,22 @@ def write_exports(folder: Path, payloads: Mapping[str, str]) -> list[Path]:
             try:
                 new.write_text(text, "utf-8")
                 new.replace(target)
+            except OSError as error:
+                raise ScribeError(Category.UNAVAILABLE, f"{target} cannot be written: {error.strerror}") from None
             finally:
                 new.unlink(missing_ok=True)
             written.append(target)
     return written
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder if it is not there, and see that it can be written to. Raises ScribeError (unavailable)."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ScribeError(Category.UNAVAILABLE, f"the folder {folder} cannot be written to: {error.strerror}") from None
 
 
 def export_stems(sources: list[str]) -> dict[str, str]:

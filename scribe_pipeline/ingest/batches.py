@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import uuid_utils.compat as uuid_utils
-from sqlalchemy import ColumnElement, Connection, Engine, and_, exists, func, insert, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, and_, bindparam, exists, func, insert, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scribe_pipeline.contexts import ContextSnapshot, find_context
@@ -67,7 +67,7 @@ class FileClaim:
     frame: int
     workspace_id: UUID
     filename: str
-    source_path: str
+    source_uri: str
     size_bytes: int
     content_sha256: str
     attempt_count: int
@@ -86,11 +86,26 @@ class FileClaim:
     @property
     def claim_name(self) -> str:
         """What temporaries written under this file's claims are called by."""
-        return f"{self.batch_id}-{self.sequence}-{self.frame}"
+        return claim_name(self.batch_id, self.sequence, self.frame)
 
     @property
     def _key(self) -> ColumnElement[bool]:
         return and_(files.c.batch_id == self.batch_id, files.c.sequence == self.sequence, files.c.frame == self.frame)
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A file whose last worker vanished: why it was given up, and what that worker may have left in the store."""
+
+    filename: str
+    message: str
+    claim_name: str
+    object_key: str | None
+
+
+def claim_name(batch_id: UUID, sequence: int, frame: int) -> str:
+    """Return what temporaries written under a file's claims are called by."""
+    return f"{batch_id}-{sequence}-{frame}"
 
 
 def request_batch(
@@ -114,6 +129,7 @@ def request_batch(
             .limit(1)
         ).one_or_none()
         if latest is not None and not again:
+            _take_new_places(connection, latest.id, collection)
             return load_batch(connection, latest.id)
         number = 0 if latest is None else latest.again + 1
         created = _insert_batch(connection, owner, snapshot, collection, request_hash, number, max_attempts)
@@ -161,7 +177,7 @@ def _insert_batch(
                 "frame": 1,
                 "workspace_id": owner,
                 "filename": file.name,
-                "source_path": str(file.path),
+                "source_uri": file.uri,
                 "size_bytes": file.size,
                 "content_sha256": file.sha256,
                 "max_attempts": max_attempts,
@@ -170,6 +186,19 @@ def _insert_batch(
         ],
     )
     return created
+
+
+def _take_new_places(connection: Connection, batch_id: UUID, collection: Collection) -> None:
+    """The same files may lie elsewhere by now; those that are not stored yet are read from where they were named last."""
+    statement = update(files).where(
+        files.c.batch_id == batch_id,
+        files.c.sequence == bindparam("number"),
+        files.c.item_image_id.is_(None),
+        or_(files.c.status == "pending", files.c.status == "processing"),
+        files.c.source_uri != bindparam("place"),
+    )
+    places = [{"number": sequence, "place": file.uri} for sequence, file in enumerate(collection.files, start=1)]
+    connection.execute(statement.values(source_uri=bindparam("place")), places)
 
 
 def _request_hash(owner: UUID, snapshot: ContextSnapshot, collection: Collection) -> str:
@@ -199,13 +228,23 @@ def list_batches(connection: Connection) -> list[BatchListing]:
     return [BatchListing(*row) for row in rows]
 
 
-def claim_file(engine: Engine, batch_id: UUID, lease_seconds: float, *, stored: bool) -> FileClaim | None:
+def open_batch(engine: Engine, batch_id: UUID) -> Batch:
+    """Return the batch, set running if nobody has begun it. Raises ScribeError (not_found)."""
+
+    def begin(connection: Connection) -> Batch:
+        connection.execute(update(batches).where(batches.c.id == batch_id, batches.c.status == "pending").values(status="running"))
+        return load_batch(connection, batch_id)
+
+    return in_transaction(engine, begin)
+
+
+def claim_file(engine: Engine, batch_id: UUID, lease_seconds: float, *, stored: bool) -> FileClaim | GivenUp | None:
     """Take the batch's next file that is due: one whose scan is `stored` already, or one whose scan is not.
 
-    A file whose worker vanished too often fails with `attempts_exhausted` on the way.
+    A file whose worker vanished at its last attempt fails with `attempts_exhausted` and is returned as given up.
     """
 
-    def claim(connection: Connection) -> FileClaim | bool:
+    def claim(connection: Connection) -> FileClaim | GivenUp | None:
         lease = new_lease(lease_seconds)
         row = connection.execute(
             select(files, batches.c.item_id, batches.c.context_snapshot)
@@ -221,7 +260,7 @@ def claim_file(engine: Engine, batch_id: UUID, lease_seconds: float, *, stored: 
             .with_for_update(of=files, skip_locked=True)
         ).one_or_none()
         if row is None:
-            return False
+            return None
         this = and_(
             files.c.batch_id == batch_id,
             files.c.sequence == row.sequence,
@@ -232,17 +271,14 @@ def claim_file(engine: Engine, batch_id: UUID, lease_seconds: float, *, stored: 
         if row.attempt_count >= row.max_attempts:
             reason = f"{row.filename} was given up: its worker vanished {row.attempt_count} times"
             _write(connection, this, _failed(Category.ATTEMPTS_EXHAUSTED, reason))
-            return True
+            return GivenUp(row.filename, reason, claim_name(batch_id, row.sequence, row.frame), row.object_key)
         number = row.attempt_count + 1
         _write(connection, this, {"status": "processing", "attempt_count": number} | taken_by(lease))
-        connection.execute(update(batches).where(batches.c.id == batch_id, batches.c.status == "pending").values(status="running"))
         columns = (name for name in FileClaim.__dataclass_fields__ if name != "lease")
         values = {name: getattr(row, name) for name in columns}
         return FileClaim(**values | {"attempt_count": number}, lease=lease)
 
-    while (outcome := in_transaction(engine, claim)) is True:
-        pass
-    return outcome or None
+    return in_transaction(engine, claim)
 
 
 def renew_file(engine: Engine, claim: FileClaim) -> bool:
@@ -267,6 +303,10 @@ def end_file_attempt(engine: Engine, claim: FileClaim, category: Category, messa
     """
 
     def end(connection: Connection) -> bool:
+        if category is Category.INTERRUPTED:
+            # whoever stops a run has not tried the file
+            write_file(connection, claim, RELEASED | {"status": "pending", "attempt_count": claim.attempt_count - 1})
+            return False
         if category.retryable and claim.attempt_count < claim.max_attempts:
             retry_after = func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, _RETRY_SECONDS)
             write_file(connection, claim, RELEASED | {"status": "pending", "retry_after": retry_after})
@@ -295,7 +335,7 @@ def settle_batch(engine: Engine, batch_id: UUID, expected_generation: int) -> Ba
     def settle(connection: Connection) -> Batch:
         row = connection.execute(select(batches).where(batches.c.id == batch_id).with_for_update()).one()
         values: dict[str, Any] = {}
-        if not connection.scalar(select(_open_work(batch_id))):
+        if not connection.scalar(select(_open_work()).where(batches.c.id == batch_id)):
             succeeded = exists().where(jobs.c.batch_id == batch_id, jobs.c.status == "completed")
             status = "completed" if connection.scalar(select(succeeded)) else "failed"
             values = {"status": status, "finished_at": func.clock_timestamp()}
@@ -308,9 +348,10 @@ def settle_batch(engine: Engine, batch_id: UUID, expected_generation: int) -> Ba
     return in_transaction(engine, settle)
 
 
-def _open_work(batch_id: UUID) -> ColumnElement[bool]:
-    open_file = exists().where(files.c.batch_id == batch_id, files.c.status.in_(_OPEN_FILE))
-    open_job = exists().where(jobs.c.batch_id == batch_id, jobs.c.status.in_(_OPEN_JOB))
+def _open_work() -> ColumnElement[bool]:
+    """True for a batch with a file or a job that has not ended."""
+    open_file = exists().where(files.c.batch_id == batches.c.id, files.c.status.in_(_OPEN_FILE))
+    open_job = exists().where(jobs.c.batch_id == batches.c.id, jobs.c.status.in_(_OPEN_JOB))
     return or_(open_file, open_job)
 
 
@@ -333,11 +374,8 @@ def due_batches(connection: Connection, limit: int) -> list[Batch]:
     """Return open batches, oldest first, that have something to do now, be it only to be settled."""
     due_file = exists().where(files.c.batch_id == batches.c.id, due(files, "pending", "processing"))
     due_job = exists().where(jobs.c.batch_id == batches.c.id, due(jobs, "pending", "running"))
-    open_file = exists().where(files.c.batch_id == batches.c.id, files.c.status.in_(_OPEN_FILE))
-    open_job = exists().where(jobs.c.batch_id == batches.c.id, jobs.c.status.in_(_OPEN_JOB))
-    nothing_open = and_(~open_file, ~open_job)
     rows = connection.execute(
-        _BATCHES.where(batches.c.status.in_(_OPEN_BATCH), or_(due_file, due_job, nothing_open))
+        _BATCHES.where(batches.c.status.in_(_OPEN_BATCH), or_(due_file, due_job, ~_open_work()))
         .order_by(batches.c.created_at, batches.c.id)
         .limit(limit)
     )

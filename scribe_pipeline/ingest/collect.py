@@ -1,10 +1,13 @@
 """From paths to a declared list of files: names, sizes, hashes. Whether a file is a good scan is validation's to say."""
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote_to_bytes
 
 from natsort import natsorted, ns
 
@@ -16,10 +19,13 @@ _IMAGE_EXTENSIONS = {f".{name}" for name in ("bmp", "gif", "heic", "heif", "jp2"
 
 @dataclass(frozen=True)
 class DeclaredFile:
-    """A file as it was when it was named: `name` is how reports call it, its path below the folder that was given."""
+    """A file as it was when it was named: `name` is how reports call it, its path below the folder that was given.
+
+    What cannot be printed or is no UTF-8 stands in a name as an escape; `uri` leads to the file all the same.
+    """
 
     name: str
-    path: Path
+    uri: str
     size: int
     sha256: str
 
@@ -41,20 +47,16 @@ def collect(paths: Sequence[Path]) -> Collection:
     found: dict[Path, str] = {}
     passed_over: list[str] = []
     for path in paths:
-        if path.is_dir():
-            for file in _files_below(path):
-                if _looks_like_image(file):
-                    found.setdefault(file.resolve(), file.relative_to(path).as_posix())
-                else:
-                    passed_over.append(file.relative_to(path).as_posix())
-        elif path.exists():
-            found.setdefault(path.resolve(), path.name)
-        else:
-            raise ScribeError(Category.INVALID_ARGUMENT, f"{path} is not there: check its name")
+        with _readable(path):
+            _look(path, found, passed_over)
     if not found:
         raise ScribeError(Category.UNSUPPORTED_TYPE, f"no image in {', '.join(map(str, paths))}: name a scan or a folder of scans")
     item = paths[0].resolve().name or str(paths[0])
-    return Collection(item, tuple(_declare(path, name) for path, name in _told_apart(found).items()), tuple(passed_over))
+    return Collection(
+        _printable(item),
+        tuple(_declare(path, name) for path, name in _told_apart(found).items()),
+        tuple(map(_printable, passed_over)),
+    )
 
 
 def _told_apart(found: dict[Path, str]) -> dict[Path, str]:
@@ -68,27 +70,61 @@ def _told_apart(found: dict[Path, str]) -> dict[Path, str]:
     return names
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    shown = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    yield from natsorted(sorted(shown), key=lambda path: path.relative_to(folder).as_posix(), alg=ns.IGNORECASE)
+def local_path(uri: str) -> Path:
+    """Return the path that a declared file's URI names."""
+    return Path(os.fsdecode(unquote_to_bytes(uri.removeprefix("file://"))))
+
+
+def _printable(name: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        place = _printable(os.fsdecode(error.filename or path))
+        raise ScribeError(Category.UNREADABLE, f"{place} cannot be read: {error.strerror}") from None
+
+
+def _look(path: Path, found: dict[Path, str], passed_over: list[str]) -> None:
+    if path.is_dir():
+        for file in _files_below(path):
+            name = file.relative_to(path).as_posix()
+            if _looks_like_image(file):
+                found.setdefault(file.resolve(), name)
+            else:
+                passed_over.append(name)
+    elif path.is_file():
+        found.setdefault(path.resolve(), path.name)
+    else:
+        problem = "is no file" if path.exists() else "is not there"
+        raise ScribeError(Category.INVALID_ARGUMENT, f"{_printable(str(path))} {problem}: check its name")
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Return the files in a folder at any depth, in natural order; hidden ones are left out."""
+    files = []
+    for parent, folders, names in os.walk(folder, onerror=_refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [Path(parent, name) for name in names if not name.startswith(".")]
+    files = sorted(path for path in files if path.is_file())
+    return natsorted(files, key=lambda path: path.relative_to(folder).as_posix(), alg=ns.IGNORECASE)
+
+
+def _refuse(error: OSError) -> None:
+    raise error
 
 
 def _looks_like_image(path: Path) -> bool:
     if path.suffix.lower() in _IMAGE_EXTENSIONS:
         return True
-    try:
-        with path.open("rb") as file:
-            start = file.read(16)
-    except OSError:
-        raise ScribeError(Category.UNREADABLE, f"{path} cannot be read: check its permissions") from None
-    return image_extension(start) is not None
+    with path.open("rb") as file:
+        return image_extension(file.read(16)) is not None
 
 
 def _declare(path: Path, name: str) -> DeclaredFile:
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return DeclaredFile(name, path, file.tell(), digest)
-    except OSError:
-        raise ScribeError(Category.UNREADABLE, f"{path} cannot be read: check its permissions") from None
+    with _readable(path), path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return DeclaredFile(_printable(name), path.as_uri(), file.tell(), digest)

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +14,16 @@ from scribe_pipeline.database import RELEASED, in_transaction
 from scribe_pipeline.engines import ImageFacts, ImageLimits, LineShape, Segmentation, image_extension, inspect_image, segment
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import EventType, record_event
-from scribe_pipeline.ingest.batches import FileClaim, claim_file, end_file_attempt, note_object, renew_file, write_file
+from scribe_pipeline.ingest.batches import (
+    FileClaim,
+    GivenUp,
+    claim_file,
+    end_file_attempt,
+    note_object,
+    renew_file,
+    write_file,
+)
+from scribe_pipeline.ingest.collect import local_path
 from scribe_pipeline.jobs import create_job
 from scribe_pipeline.pages import Author, Image, build_page, canvas_uri, create_page, insert_image, load_image
 from scribe_pipeline.storage import new_object_key, open_store
@@ -52,12 +60,10 @@ class IngestSettings:
     limits: ImageLimits
 
 
-def validate_file(
-    path: str, name: str, sha256: str, limits: ImageLimits, store_url: str, key: str | None, claim: str
-) -> ImageFacts:
+def validate_file(uri: str, name: str, sha256: str, limits: ImageLimits, store_url: str, key: str | None, claim: str) -> ImageFacts:
     """Check a file and store its bytes under `key`. Runs in a worker process. Raises ScribeError with the refusal."""
     try:
-        data = Path(path).read_bytes()
+        data = local_path(uri).read_bytes()
     except OSError:
         raise ScribeError(Category.UNREADABLE, f"{name} cannot be read any more: put it back and run it with --again") from None
     if hashlib.sha256(data).hexdigest() != sha256:
@@ -75,10 +81,9 @@ class _FileUnit:
     task: Callable[..., Any]
     arguments: tuple[Any, ...]
 
-    def __init__(self, settings: IngestSettings, claim: FileClaim, on_refused: Callable[[RefusedFile], None]) -> None:
+    def __init__(self, settings: IngestSettings, claim: FileClaim) -> None:
         self._settings = settings
         self._claim = claim
-        self._on_refused = on_refused
 
     def renew(self) -> bool:
         """Move the file's lease."""
@@ -86,11 +91,6 @@ class _FileUnit:
 
     def progress(self, succeeded: int, failed: int) -> None:
         """A file has no lines to count."""
-
-    def fail(self, category: Category, message: str) -> None:
-        """Give the file back for a retry, or refuse it."""
-        if end_file_attempt(self._settings.engine, self._claim, category, message):
-            self._on_refused(RefusedFile(self._claim.filename, category, message))
 
 
 class ValidationSource:
@@ -107,20 +107,34 @@ class ValidationSource:
         self.on_image = on_image
         self.on_refused = on_refused
         self._batch_id = batch_id
-        self._store = open_store(settings.store_url)
+        self.store = open_store(settings.store_url)
 
     def claim(self) -> "ValidationUnit | None":
         """Claim a file, having removed what an earlier claim of it may have left in the store."""
-        claim = claim_file(self.settings.engine, self._batch_id, self.settings.lease_seconds, stored=False)
-        if claim is None:
-            return None
-        self._store.remove_temporaries(claim.claim_name)
-        if claim.object_key is not None:
-            self._store.delete(claim.object_key)
-        extension = image_extension(_first_bytes(claim.source_path))
-        key = extension and new_object_key(claim.content_sha256, extension)
-        note_object(self.settings.engine, claim, key)
-        return ValidationUnit(self, claim, key)
+        settings = self.settings
+        while claim := claim_file(settings.engine, self._batch_id, settings.lease_seconds, stored=False):
+            if isinstance(claim, GivenUp):
+                self.clear(claim.claim_name, claim.object_key)
+                self.on_refused(RefusedFile(claim.filename, Category.ATTEMPTS_EXHAUSTED, claim.message))
+                continue
+            if claim.attempt_count > 1:
+                self.clear(claim.claim_name, claim.object_key)
+            extension = image_extension(_first_bytes(claim.source_uri))
+            key = extension and new_object_key(claim.content_sha256, extension)
+            try:
+                note_object(settings.engine, claim, key)
+            except ScribeError as error:
+                if error.category is not Category.LEASE_LOST:
+                    raise
+                continue
+            return ValidationUnit(self, claim, key)
+        return None
+
+    def clear(self, claim_name: str, object_key: str | None) -> None:
+        """Remove what a claim left in the store that came to no image."""
+        self.store.remove_temporaries(claim_name)
+        if object_key is not None:
+            self.store.delete(object_key)
 
 
 class ValidationUnit(_FileUnit):
@@ -129,10 +143,10 @@ class ValidationUnit(_FileUnit):
     task = staticmethod(validate_file)
 
     def __init__(self, source: ValidationSource, claim: FileClaim, key: str | None) -> None:
-        super().__init__(source.settings, claim, source.on_refused)
+        super().__init__(source.settings, claim)
         settings = source.settings
         self.arguments = (
-            claim.source_path,
+            claim.source_uri,
             claim.filename,
             claim.content_sha256,
             settings.limits,
@@ -166,8 +180,20 @@ class ValidationUnit(_FileUnit):
             write_file(connection, claim, RELEASED | {"status": "pending", "attempt_count": 0, "item_image_id": image_id})
             insert_image(connection, image)
 
-        in_transaction(self._settings.engine, store)
+        try:
+            in_transaction(self._settings.engine, store)
+        except ScribeError as error:
+            if error.category is Category.LEASE_LOST:
+                # whoever took over stores the scan under a name of its own
+                self._source.store.delete(image.object_key)
+            raise
         self._source.on_image(image)
+
+    def fail(self, category: Category, message: str) -> None:
+        """Give the file back for a retry, or refuse it and leave nothing of it in the store."""
+        if end_file_attempt(self._settings.engine, self._claim, category, message):
+            self._source.clear(self._claim.claim_name, self._key)
+            self._source.on_refused(RefusedFile(self._claim.filename, category, message))
 
 
 class SegmentationSource:
@@ -189,15 +215,18 @@ class SegmentationSource:
 
     def claim(self) -> "SegmentationUnit | None":
         """Claim a file with a stored image."""
-        claim = claim_file(self.settings.engine, self._batch_id, self.settings.lease_seconds, stored=True)
-        if claim is None or claim.item_image_id is None:
-            return None
-        with self.settings.engine.connect() as connection:
-            image = load_image(connection, claim.item_image_id)
-        if image is None:
-            raise ScribeError(Category.FAILED_PRECONDITION, f"the image of {claim.filename} is gone from the database")
-        self._previews -= 1
-        return SegmentationUnit(self, claim, image, with_preview=self._previews >= 0)
+        settings = self.settings
+        while claim := claim_file(settings.engine, self._batch_id, settings.lease_seconds, stored=True):
+            if isinstance(claim, GivenUp):
+                self.on_refused(RefusedFile(claim.filename, Category.ATTEMPTS_EXHAUSTED, claim.message))
+                continue
+            with settings.engine.connect() as connection:
+                image = None if claim.item_image_id is None else load_image(connection, claim.item_image_id)
+            if image is None:
+                raise ScribeError(Category.FAILED_PRECONDITION, f"the image of {claim.filename} is gone from the database")
+            self._previews -= 1
+            return SegmentationUnit(self, claim, image, with_preview=self._previews >= 0)
+        return None
 
 
 class SegmentationUnit(_FileUnit):
@@ -206,7 +235,7 @@ class SegmentationUnit(_FileUnit):
     task = staticmethod(segment)
 
     def __init__(self, source: SegmentationSource, claim: FileClaim, image: Image, with_preview: bool) -> None:
-        super().__init__(source.settings, claim, source.on_refused)
+        super().__init__(source.settings, claim)
         self._source = source
         self._image = image
         self._context = ContextSnapshot.from_text(claim.context_snapshot)
@@ -233,10 +262,15 @@ class SegmentationUnit(_FileUnit):
         in_transaction(settings.engine, build)
         self._source.on_page(SegmentedPage(image, result.lines, result.seconds, result.preview))
 
+    def fail(self, category: Category, message: str) -> None:
+        """Give the file back for a retry, or end it; its stored image stays."""
+        if end_file_attempt(self._settings.engine, self._claim, category, message):
+            self._source.on_refused(RefusedFile(self._claim.filename, category, message))
 
-def _first_bytes(path: str) -> bytes:
+
+def _first_bytes(uri: str) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with local_path(uri).open("rb") as file:
             return file.read(16)
     except OSError:
         return b""  # validation says what is wrong with it

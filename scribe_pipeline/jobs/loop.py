@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
+from functools import partial
 from typing import Any, Protocol
 
 from scribe_pipeline.engines import EnginePool, ProcessExpired, Ticket
@@ -88,21 +89,24 @@ def _watch(running: dict[Ticket, Unit], pool: EnginePool, heartbeat: float, cloc
     while running and not done:
         if clock() >= next_heartbeat:
             next_heartbeat = clock() + heartbeat
-            for ticket in [ticket for ticket, unit in running.items() if not unit.renew()]:
+            lost = [ticket for ticket, unit in running.items() if not _renewed(unit)]
+            for ticket in lost:
                 logger.warning("a lease was lost; its work is dropped")
-                futures.pop(ticket.future)
                 pool.release(ticket)
                 del running[ticket]
+            if lost:
+                return
         for ticket, unit in running.items():
             counts = pool.progress(ticket)
             if reported.get(ticket, (0, 0)) != counts:
                 reported[ticket] = counts
-                _settle(lambda unit=unit, counts=counts: unit.progress(*counts))  # type: ignore[misc]
+                report = partial(unit.progress, *counts)
+                _settle(report, dropped=(Category.LEASE_LOST, Category.UNAVAILABLE))
         done = wait(futures, timeout=min(_LOOK_SECONDS, heartbeat), return_when=FIRST_COMPLETED).done
     for future in done:
         ticket = futures[future]
         unit = running[ticket]
-        _settle(lambda unit=unit, future=future: _finish(unit, future))  # type: ignore[misc]
+        _settle(partial(_finish, unit, future))
         del running[ticket]
         pool.release(ticket)
 
@@ -111,22 +115,46 @@ def _finish(unit: Unit, future: Any) -> None:
     try:
         result = future.result()
     except ScribeError as error:
+        if error.category is Category.UNAVAILABLE:
+            raise  # the house lacks something; the page is not to blame
         unit.fail(error.category if error.category.stored else Category.UNCLASSIFIED, error.message)
     except (ProcessExpired, CancelledError):
-        unit.fail(Category.INTERRUPTED, "its worker process ended before the work was done")
+        unit.fail(Category.UNCLASSIFIED, "its worker process ended before the work was done")
     except Exception:
         # Whatever else an engine raises is told in the log, and may pass.
         logger.exception("an engine failed")
         unit.fail(Category.UNCLASSIFIED, "the engine failed for a reason that is not known")
     else:
+        _commit(unit, result)
+
+
+def _commit(unit: Unit, result: Any) -> None:
+    try:
         unit.finish(result)
+    except ScribeError as error:
+        if error.category in (Category.LEASE_LOST, Category.UNAVAILABLE):
+            raise
+        # This page cannot be written as it is; that is no reason to stop the others.
+        logger.error("a result was refused: %s", error.message)
+        unit.fail(error.category if error.category.stored else Category.UNCLASSIFIED, error.message)
 
 
-def _settle(write: Callable[[], None]) -> None:
+def _renewed(unit: Unit) -> bool:
+    """Whether the unit's lease is not known to be lost; a database that does not answer just now has not lost it."""
+    try:
+        return unit.renew()
+    except ScribeError as error:
+        if error.category is not Category.UNAVAILABLE:
+            raise
+        logger.warning("a lease could not be renewed: %s", error.message)
+        return True
+
+
+def _settle(write: Callable[[], None], *, dropped: Sequence[Category] = (Category.LEASE_LOST,)) -> None:
     """Run a write; one that comes too late is dropped, as it must be."""
     try:
         write()
     except ScribeError as error:
-        if error.category is not Category.LEASE_LOST:
+        if error.category not in dropped:
             raise
-        logger.warning("a lease was lost; its work is dropped")
+        logger.warning("a write was dropped: %s", error.message)

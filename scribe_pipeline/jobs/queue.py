@@ -30,7 +30,10 @@ _MESSAGES: Mapping[Category, str] = {
     Category.INTERRUPTED: "transcription attempt was interrupted",
     Category.ATTEMPTS_EXHAUSTED: "worker lease expired after maximum attempts",
     Category.UNCLASSIFIED: "transcription attempt failed",
+    Category.UNREADABLE: "stored scan is not there",
+    Category.DAMAGED: "stored scan cannot be decoded",
 }
+_ACTIVE = ("pending", "running")
 _NO_PROGRESS = {"total_segments": 0, "completed_segments": 0, "failed_segments": 0}
 _PROVIDER_MESSAGE = "transcription provider request failed"
 
@@ -82,7 +85,7 @@ def create_job(
     if revision is None:
         raise ScribeError(Category.FAILED_PRECONDITION, f"image {item_image_id} has no canonical page to transcribe")
     active = connection.execute(
-        select(jobs).where(jobs.c.item_image_id == item_image_id, jobs.c.status.in_(("pending", "running"))).with_for_update()
+        select(jobs).where(jobs.c.item_image_id == item_image_id, jobs.c.status.in_(_ACTIVE)).with_for_update()
     ).one_or_none()
     if active is not None:
         if (active.context_snapshot, active.input_revision) == (snapshot, revision):
@@ -144,10 +147,8 @@ def _claim(connection: Connection, lease: Lease, batch_id: UUID | None) -> JobCl
     number = row.attempt_count + 1
     changed = connection.execute(
         update(jobs)
-        .where(jobs.c.id == row.id, jobs.c.attempt_count == row.attempt_count, jobs.c.status.in_(("pending", "running")))
-        .values(
-            status="running", attempt_count=number, total_segments=0, completed_segments=0, failed_segments=0, **taken_by(lease)
-        )
+        .where(jobs.c.id == row.id, jobs.c.attempt_count == row.attempt_count, jobs.c.status.in_(_ACTIVE))
+        .values(status="running", attempt_count=number, **_NO_PROGRESS, **taken_by(lease))
     )
     if changed.rowcount != 1:
         raise _lost()

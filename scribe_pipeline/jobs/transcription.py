@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from scribe_pipeline.contexts import ContextSnapshot
-from scribe_pipeline.engines import LineText, Reading, transcribe
+from scribe_pipeline.engines import LineText, Reading, transcribe, transcriber_version
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.jobs.completion import complete_job
 from scribe_pipeline.jobs.queue import JobClaim, claim_job, end_attempt, record_preflight, record_progress, renew_claim
@@ -78,6 +78,7 @@ class TranscriptionSource:
             "segments": len(lines),
             "provider": context.transcription_provider,
             "model": context.transcription_model,
+            "engine": transcriber_version(context.transcription_provider),
         }
         record_preflight(self.engine, claim, facts, len(lines))
         if len(lines) > context.segment_cap:
@@ -123,6 +124,7 @@ class TranscriptionUnit:
         texts = {line: text for line, text in results.items() if isinstance(text, LineText)}
         failures = {line: category for line, category in results.items() if isinstance(category, Category)}
         if not texts:
+            self.progress(0, len(failures))
             passing = [category for category in failures.values() if category.retryable]
             self.fail(passing[0] if passing else Category.NO_TEXT, "no line could be read")
             return

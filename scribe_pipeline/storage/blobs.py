@@ -3,6 +3,7 @@
 import os
 import tempfile
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
@@ -21,10 +22,10 @@ class BlobStore(Protocol):
     """Objects by key. `claim` names whoever is writing, so that what a dead writer left behind can be found."""
 
     def write(self, key: str, data: bytes, claim: str) -> None:
-        """Store `data` whole or not at all. Raises FileExistsError if the key is taken."""
+        """Store `data` whole or not at all. Raises FileExistsError if the key is taken, ScribeError (unavailable) for no room."""
 
     def read(self, key: str) -> bytes:
-        """Return the object's bytes. Raises ScribeError (unreadable) if there is no such object."""
+        """Return the object's bytes. Raises ScribeError: unreadable if there is no such object, transport if reading fails."""
 
     def delete(self, key: str) -> None:
         """Remove the object; one that is not there is no error."""
@@ -48,29 +49,36 @@ class LocalBlobStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
-        except OSError:
-            raise ScribeError(Category.UNAVAILABLE, f"the folder {self.folder} for scans cannot be written to") from None
+        except OSError as error:
+            raise self._unwritable(error) from None
 
     def write(self, key: str, data: bytes, claim: str) -> None:
         """Write beside the target, then link: a link, unlike a rename, fails if the name is taken."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / f"{TEMPORARY_PREFIX}{claim}-{uuid.uuid4().hex}"
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             with temporary.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.link(temporary, self.folder / key)
+            self._sync_folder()
+        except OSError as error:
+            if (self.folder / key).exists():
+                raise
+            raise self._unwritable(error) from None
         finally:
-            temporary.unlink(missing_ok=True)
-        self._sync_folder()
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def read(self, key: str) -> bytes:
         """Return the object's bytes."""
         try:
             return (self.folder / key).read_bytes()
+        except FileNotFoundError:
+            raise ScribeError(Category.UNREADABLE, f"the stored scan {key} is not there") from None
         except OSError:
-            raise ScribeError(Category.UNREADABLE, f"the stored scan {key} cannot be read") from None
+            raise ScribeError(Category.TRANSPORT, f"the stored scan {key} cannot be read just now") from None
 
     def delete(self, key: str) -> None:
         """Remove the object's file."""
@@ -80,6 +88,9 @@ class LocalBlobStore:
         """Remove the claim's temporary files."""
         for path in self.folder.glob(f"{TEMPORARY_PREFIX}{claim}-*"):
             path.unlink(missing_ok=True)
+
+    def _unwritable(self, error: OSError) -> ScribeError:
+        return ScribeError(Category.UNAVAILABLE, f"the folder {self.folder} for scans cannot be written to: {error.strerror}")
 
     def _sync_folder(self) -> None:
         descriptor = os.open(self.folder, os.O_RDONLY)

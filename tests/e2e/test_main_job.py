@@ -86,6 +86,8 @@ def dagster_shows(environment: dict[str, str]) -> list[tuple[str, str]]:
         (["run", "migrations"], 1, "no image in migrations"),
         (["batch", "show", "01900000-0000-7000-8000-000000000000"], 1, "there is no batch"),
         (["ingest", "samples/README.md", "nowhere"], 2, "nowhere is not there"),
+        (["run", "samples/letter.jpg", "--export", "README.md"], 1, "README.md cannot be written to"),
+        (["dev", "--port", "99999"], 2, "'--port'"),
     ],
 )
 def test_bad_requests_get_one_line(environment: dict[str, str], arguments: list[str], code: int, words: str) -> None:
@@ -99,11 +101,42 @@ def test_bad_requests_get_one_line(environment: dict[str, str], arguments: list[
     assert done.stdout == ""
 
 
-def test_a_variable_that_is_wrong_is_named(environment: dict[str, str]) -> None:
-    """Configuration errors name the variable."""
-    done = scribe(environment | {"SCRIBE_LEASE_SECONDS": "soon"}, "ready")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "SCRIBE_LEASE_SECONDS" in done.stderr
+@pytest.mark.parametrize(
+    ("variable", "value", "code"),
+    [
+        ("SCRIBE_LEASE_SECONDS", "soon", 2),
+        ("SCRIBE_MAX_ATTEMPTS", "99999999999", 2),
+        ("SCRIBE_HOME", "~nosuchuser/x", 2),
+        ("SCRIBE_BLOB_URL", "gs://bucket/prefix", 2),
+        ("SCRIBE_DATABASE_URL", "postgresql://x@127.0.0.1:notaport/x", 2),
+        ("SCRIBE_DATABASE_URL", "postgresql://x@127.0.0.1:1/x?bogus=1", 2),
+    ],
+)
+def test_a_variable_that_is_wrong_is_named(environment: dict[str, str], variable: str, value: str, code: int) -> None:
+    """R87: configuration errors are one line that names the variable."""
+    done = scribe(environment | {variable: value}, "ingest", SAMPLES / "letter.jpg")
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+    assert variable in done.stderr
+
+
+def test_a_database_that_is_not_there_is_one_line(environment: dict[str, str]) -> None:
+    """R87: so is a server that does not answer."""
+    done = scribe(environment | {"SCRIBE_DATABASE_URL": "postgresql://x@127.0.0.1:1/x"}, "run", SAMPLES / "letter.jpg")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "the database does not answer" in done.stderr
+
+
+def test_ready_says_what_is_there(environment: dict[str, str]) -> None:
+    """R157: readiness names database, blob store and the engines of every context."""
+    not_yet = scribe(environment, "ready", "--json")
+    assert not_yet.returncode == 1
+    assert "scribe db upgrade" in json.loads(not_yet.stdout)["database"]
+    assert scribe(environment, "db", "upgrade").returncode == 0
+    assert scribe_json(environment, "ready") == {"database": "ready", "blob store": "ready", "engines": "ready"}
+    shown = scribe(environment, "db", "url").stdout
+    assert shown.startswith("postgresql://") and shown.count("\n") == 1
+    assert scribe(environment, "db", "stop").stdout == "stopped\n"
+    assert scribe(environment, "db", "stop").stdout == "it was not running\n"
 
 
 @pytest.fixture

@@ -9,15 +9,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets import run_config
 from definitions import build_defs
 from resources import BATCH_TAG
 from scribe_pipeline.config import Settings
 from scribe_pipeline.ingest import Batch, load_batch
 from tests.conftest import ROOT
-from tests.houses import House, InlinePool, png
-from tests.store.conftest import FakeEngines, engines
-
-__all__ = ["engines"]
+from tests.houses import FakeEngines, House, InlinePool, png
 
 
 def execute(house: House, batch: Batch, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
@@ -30,11 +28,6 @@ def execute(house: House, batch: Batch, instance: dg.DagsterInstance) -> dg.Exec
         tags={BATCH_TAG: str(batch.id)},
         raise_on_error=False,
     )
-
-
-def run_config(batch: Batch) -> dict[str, object]:
-    """What a run on the batch is given."""
-    return {"ops": {"validate_files": {"config": {"batch_id": str(batch.id)}}}}
 
 
 def scans(number: int) -> dict[str, bytes]:
@@ -122,7 +115,7 @@ def test_time_is_up(house: House, engines: FakeEngines, tmp_path: Path, monkeypa
     assert job.execute_in_process(instance=instance, run_config=run_config(batch)).success
     with house.engine.connect() as connection:
         left = load_batch(connection, batch.id)
-    assert (left.status, left.dispatch_generation) == ("pending", 1)
+    assert (left.status, left.dispatch_generation) == ("running", 1)
     assert execute(house, left, instance).success
     with house.engine.connect() as connection:
         assert load_batch(connection, batch.id).status == "completed"

@@ -1,13 +1,16 @@
 """From files to drafts, with engines that answer at once: batches, claims, refusals, stages, and what an interruption leaves."""
 
 import hashlib
+import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scribe_pipeline.contexts import ContextSnapshot
+from scribe_pipeline.database import DatabaseError
 from scribe_pipeline.engines import check_segmentor
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest import (
@@ -23,12 +26,11 @@ from scribe_pipeline.ingest import (
     seconds_until_due,
     settle_batch,
 )
-from scribe_pipeline.ingest.batches import claim_file
+from scribe_pipeline.ingest.batches import FileClaim, GivenUp, claim_file
 from scribe_pipeline.jobs import TranscribedPage, TranscriptionSource, drain
 from scribe_pipeline.pages import check_page, load_image, read_lines
 from scribe_pipeline.storage import open_store
-from tests.houses import House, InlinePool, line_shape, png
-from tests.store.conftest import FakeEngines
+from tests.houses import FakeEngines, House, InlinePool, line_shape, png
 
 
 class Work:
@@ -251,7 +253,10 @@ def test_all_blank_is_permanent_and_all_failing_is_retried(house: House, engines
     """R164: with no line read, blank answers end the job, failures that may pass send it back to pending."""
     engines.answer = lambda _: ""
     Work(house, house.batch({"a.png": png()}, tmp_path)).all()
-    assert house.rows("SELECT status, error_category FROM transcription_jobs") == [("failed", "no_text")]
+    job = house.rows("SELECT status, error_category, total_segments, completed_segments, failed_segments FROM transcription_jobs")[
+        0
+    ]
+    assert job == ("failed", "no_text", 3, 0, 3)
     engines.answer = lambda _: RuntimeError("boom")
     second = house.batch({"a.png": png(colour="red")}, tmp_path)
     Work(house, second).all()
@@ -270,11 +275,17 @@ def test_a_retry_reads_the_canonical_page_again(house: House, engines: FakeEngin
     lost = source.claim()
     assert lost is not None
     house.expire_lease()
+    # what a side copy could not know; no write of Scribe's changes a revision in its place
+    house.execute("UPDATE annotation_pages SET payload = replace(payload, '20 390,20', '25 390,25'), revision = revision + 1")
+    house.execute("ALTER TABLE annotation_pages DISABLE TRIGGER ALL")
+    house.execute("ALTER TABLE annotation_page_revisions DISABLE TRIGGER ALL")
+    house.execute("UPDATE annotation_pages SET revision = 1")
+    house.execute("UPDATE annotation_page_revisions SET payload = (SELECT payload FROM annotation_pages)")
     again = source.claim()
     assert again is not None
-    assert again.arguments == lost.arguments
     payload = house.value("SELECT payload FROM annotation_pages")
     assert again.arguments[-1] == tuple(line.shape for line in read_lines(payload))
+    assert again.arguments[-1] != lost.arguments[-1]
 
 
 def test_a_page_that_changed_before_the_claim_is_left_alone(house: House, engines: FakeEngines, tmp_path: Path) -> None:
@@ -342,9 +353,9 @@ def test_a_file_whose_workers_vanish_is_given_up(house: House, tmp_path: Path) -
     """R87: a file that kills every worker ends with a category instead of going round for ever."""
     batch = house.batch({"a.png": png()}, tmp_path)
     for _ in range(3):
-        assert claim_file(house.engine, batch.id, 60, stored=False) is not None
+        assert isinstance(claim_file(house.engine, batch.id, 60, stored=False), FileClaim)
         house.expire_lease("ingest_batch_files")
-    assert claim_file(house.engine, batch.id, 60, stored=False) is None
+    assert isinstance(claim_file(house.engine, batch.id, 60, stored=False), GivenUp)
     assert house.rows("SELECT status, error_category, attempt_count FROM ingest_batch_files") == [
         ("failed", "attempts_exhausted", 3)
     ]
@@ -419,9 +430,132 @@ def test_report_tells_of_every_file(house: House, engines: FakeEngines, tmp_path
 
 
 def test_snapshot_of_the_batch_is_the_jobs(house: House, engines: FakeEngines, tmp_path: Path) -> None:
-    """R2: the context is frozen when the files are named; an edit afterwards reaches neither segmentation nor transcription."""
+    """R2: the context is frozen when the files are named; an edit afterwards reaches neither row nor engine."""
     batch = house.batch({"a.png": png()}, tmp_path)
-    house.execute("UPDATE contexts SET transcription_model = 'another'")
+    house.execute("UPDATE contexts SET transcription_provider = 'other', transcription_model = 'x', segmentation_model = 'y'")
     Work(house, batch).all()
     frozen = ContextSnapshot.from_text(house.value("SELECT context_snapshot FROM transcription_jobs"))
     assert frozen.transcription_model == "PP-OCRv6_rec_small"
+    assert engines.asked_for == [("kraken-blla",), ("local", "PP-OCRv6_rec_small")]
+
+
+def test_one_refused_result_stops_nobody(
+    house: House, engines: FakeEngines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R86: a page that cannot be written as it is fails by itself; its neighbours are done in their first attempt."""
+    outside = (line_shape(20, right=4000),)
+    monkeypatch.setattr(engines, "segment", lambda picture: outside if picture.getpixel((0, 0))[0] else engines.lines)
+    work = Work(house, house.batch({"bad.png": png(colour="red"), "good.png": png(colour="black")}, tmp_path))
+    work.all()
+    bad, good = house.rows("SELECT status, attempt_count FROM ingest_batch_files ORDER BY sequence")
+    assert good == ("completed", 1)
+    assert bad == ("pending", 1)
+
+
+def test_the_same_files_from_another_place(house: House, engines: FakeEngines, tmp_path: Path) -> None:
+    """R94: files that were moved before they were stored are read from where they were named last."""
+    first = house.batch({"a.png": png()}, tmp_path / "usb")
+    (tmp_path / "usb" / "a.png").unlink()
+    again = house.batch({"a.png": png()}, tmp_path / "home")
+    assert again.id == first.id
+    assert Work(house, again).all().status == "completed"
+
+
+def test_names_that_cannot_be_printed(house: House, engines: FakeEngines, tmp_path: Path) -> None:
+    """R85: a file whose name is no UTF-8 or holds control characters is taken; its name is shown with escapes."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number, name in enumerate((b"caf\xe9.png", b"two\nlines.png")):
+        Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_bytes(png(colour=f"#0000{number:02x}"))
+    batch = request_batch(house.engine, collect([folder]), workspace="default", context=None, max_attempts=3)
+    assert Work(house, batch).all().status == "completed"
+    labels = {row.label for row in house.rows("SELECT label FROM item_images")}
+    assert labels == {"caf\\udce9.png", "two\\nlines.png"}
+
+
+@pytest.mark.parametrize("end", ["refused", "vanished"])
+def test_a_file_that_fails_for_good_leaves_nothing(house: House, engines: FakeEngines, tmp_path: Path, end: str) -> None:
+    """R87: whatever its last claim had stored of it goes with it."""
+    work = Work(house, house.batch({"a.png": png()}, tmp_path))
+    house.execute("UPDATE ingest_batch_files SET max_attempts = 1")
+    source = ValidationSource(house.settings, work.batch.id, lambda _: None, work.refused.append)
+    unit = source.claim()
+    assert unit is not None
+    unit.task(*unit.arguments)
+    assert len(list(Path(house.store_url).iterdir())) == 1
+    if end == "refused":
+        unit.fail(Category.DAMAGED, "a.png is damaged")
+    else:
+        house.expire_lease("ingest_batch_files")
+        assert source.claim() is None
+    assert list(Path(house.store_url).iterdir()) == []
+    assert len(work.refused) == 1
+
+
+def test_a_late_stored_scan_is_removed(house: House, engines: FakeEngines, tmp_path: Path) -> None:
+    """R10, R87: a worker that stores a scan after another has taken over removes it when its commit is refused."""
+    work = Work(house, house.batch({"a.png": png()}, tmp_path))
+    source = ValidationSource(house.settings, work.batch.id, lambda _: None, work.refused.append)
+    late = source.claim()
+    assert late is not None
+    house.expire_lease("ingest_batch_files")
+    winner = source.claim()
+    assert winner is not None
+    result = late.task(*late.arguments)
+    winner.finish(winner.task(*winner.arguments))
+    with pytest.raises(ScribeError):
+        late.finish(result)
+    assert [path.name for path in Path(house.store_url).iterdir()] == [house.value("SELECT object_key FROM item_images")]
+
+
+def test_an_interrupt_costs_no_attempt(house: House, tmp_path: Path) -> None:
+    """R86: who stops a run again and again does not use up the attempts of its files."""
+    batch = house.batch({"a.png": png()}, tmp_path)
+    source = ValidationSource(house.settings, batch.id, lambda _: None, lambda _: None)
+    for _ in range(5):
+        unit = source.claim()
+        assert unit is not None
+        unit.fail(Category.INTERRUPTED, "the run was interrupted")
+    assert house.rows("SELECT status, attempt_count FROM ingest_batch_files") == [("pending", 0)]
+
+
+def test_a_database_that_does_not_answer_loses_no_lease(house: House, engines: FakeEngines, tmp_path: Path) -> None:
+    """R86: a renewal that cannot reach the database is tried again; the work goes on."""
+    calls: list[str] = []
+
+    class Unit:
+        task = staticmethod(time.sleep)
+        arguments = (0.0,)
+
+        def renew(self) -> bool:
+            calls.append("renew")
+            raise DatabaseError(Category.UNAVAILABLE, "the database does not answer")
+
+        def progress(self, succeeded: int, failed: int) -> None:
+            calls.append("progress")
+
+        def finish(self, result: object) -> None:
+            calls.append("finish")
+
+        def fail(self, category: Category, message: str) -> None:
+            calls.append("fail")
+
+    units = [Unit()]
+
+    class Source:
+        def claim(self) -> Unit | None:
+            return units.pop() if units else None
+
+    drain([Source()], InlinePool(), 60, 60)
+    assert calls == ["renew", "finish"]
+
+
+def test_no_room_for_scans_stops_the_run_and_blames_no_page(house: House, engines: FakeEngines, tmp_path: Path) -> None:
+    """R87: when the store takes nothing, the run says so, and the files wait as if nobody had tried them."""
+    batch = house.batch({"a.png": png(), "b.png": png(colour="red")}, tmp_path)
+    Path(house.store_url).parent.mkdir(parents=True, exist_ok=True)
+    Path(house.store_url).write_bytes(b"a file where the folder should be")
+    with pytest.raises(ScribeError, match="for scans cannot be written to") as caught:
+        Work(house, batch).validate()
+    assert caught.value.category is Category.UNAVAILABLE
+    assert house.rows("SELECT status, attempt_count FROM ingest_batch_files") == [("pending", 0), ("pending", 0)]

@@ -1,6 +1,7 @@
 """From paths to a declared list of files: which are taken, in what order, and by what names."""
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest import collect
+from scribe_pipeline.ingest.collect import local_path
 from tests.houses import png
 
 PICTURE = png(8, 8)
@@ -106,7 +108,7 @@ def test_a_file_is_declared_as_it_is(tmp_path: Path) -> None:
     collection = collect([tmp_path / "box"])
     (file,) = collection.files
     assert (file.size, file.sha256) == (len(PICTURE), hashlib.sha256(PICTURE).hexdigest())
-    assert file.path == (tmp_path / "box" / "a.png").resolve()
+    assert local_path(file.uri) == (tmp_path / "box" / "a.png").resolve()
     assert collection.name == "box"
 
 
@@ -141,9 +143,35 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     put(tmp_path, name)
 
     def refuse(self: Path, *arguments: Any, **options: Any) -> None:
-        raise PermissionError(13, "no")
+        raise PermissionError(13, "no", str(self))
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(ScribeError, match=rf"/{name} cannot be read: check its permissions$") as refused:
+    with pytest.raises(ScribeError, match=rf"/{name} cannot be read: no$") as refused:
         collect([tmp_path])
     assert refused.value.category is Category.UNREADABLE
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "long name"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    """R87: nothing that would be read for ever is opened, and no path ends in a traceback."""
+    path = {"fifo": tmp_path / "fifo.png", "device": Path("/dev/zero"), "long name": tmp_path / ("x" * 300)}[kind]
+    if kind == "fifo":
+        os.mkfifo(path)
+    with pytest.raises(ScribeError) as refused:
+        collect([path])
+    assert "\n" not in refused.value.message
+
+
+def test_a_folder_that_cannot_be_read_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R85: pages in a folder below that may not be looked into are not left out without a word."""
+    put(tmp_path, "a.png", "below/b.png")
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("below"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(ScribeError, match="below cannot be read: Permission denied"):
+        collect([tmp_path])

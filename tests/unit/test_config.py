@@ -30,7 +30,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("home", Path(".scribe")),
+        ("home", Path(".scribe").absolute()),
         ("public_url", "http://localhost:8000/presentation/v3"),
         ("lease_seconds", 60),
         ("max_attempts", 3),
@@ -102,8 +102,8 @@ def test_settings_do_not_change() -> None:
 def test_home_is_absolute_and_holds_the_scans_unless_a_store_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/reader")
-    assert Settings().home_path == tmp_path / ".scribe"
-    assert Settings(home=Path("~/scribe")).home_path == Path("/home/reader/scribe")
+    assert Settings().home == tmp_path / ".scribe"
+    assert Settings(home=Path("~/scribe")).home == Path("/home/reader/scribe")
     assert store_url(Settings()) == str(tmp_path / ".scribe" / "blobs")
     assert store_url(Settings(blob_url="/data")) == "/data"
 

@@ -92,15 +92,17 @@ def test_dead_runs_are_reported_failed_and_others_left_alone(child: subprocess.P
         ("gone", status.STARTED, gone, status.FAILURE),
         ("gone while canceled", status.CANCELING, gone, status.FAILURE),
         ("gone, over", status.SUCCESS, gone, status.SUCCESS),
-        ("gone, not begun", status.NOT_STARTED, gone, status.NOT_STARTED),
+        ("gone, not begun", status.NOT_STARTED, gone, status.FAILURE),
         ("alive", status.STARTED, alive, status.STARTED),
         ("elsewhere", status.STARTED, elsewhere, status.STARTED),
         ("untagged", status.STARTED, {}, status.STARTED),
+        ("not begun by anybody", status.NOT_STARTED, {}, status.NOT_STARTED),
     ]
     with dg.DagsterInstance.ephemeral() as instance:
         runs = {name: instance.add_run(dg.DagsterRun(name, status=before, tags=tags)) for name, before, tags, _ in wanted}
         reported = report_dead_runs(instance)
-        assert set(reported) == {runs["gone"].run_id, runs["gone while canceled"].run_id} and len(reported) == 2
+        assert set(reported) == {runs[name].run_id for name in ("gone", "gone while canceled", "gone, not begun")}
+        assert len(reported) == 3
         assert {run.job_name: run.status for run in instance.get_runs()} == {name: after for name, _, _, after in wanted}
         (record,) = instance.get_run_records(dg.RunsFilter(run_ids=[runs["gone"].run_id]))
         assert record.end_time is not None

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from scribe_pipeline.engines import LineText
+from scribe_pipeline.errors import ScribeError
 from scribe_pipeline.exports import write_exports
 from scribe_pipeline.exports.files import export_stems
 from scribe_pipeline.pages import Image, build_page, canvas_uri, fill_lines, read_lines
@@ -99,7 +100,7 @@ def test_a_failed_write_leaves_the_older_file_whole(tmp_path: Path, monkeypatch:
 
     (tmp_path / "a.txt").write_bytes(b"old\n")
     monkeypatch.setattr(Path, "write_text", write_half)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(ScribeError, match="no space"):
         write_exports(tmp_path, {"a.png": payload("a new text")})
     assert (tmp_path / "a.txt").read_bytes() == b"old\n" and not (tmp_path / "a.json").exists()
 
@@ -107,6 +108,6 @@ def test_a_failed_write_leaves_the_older_file_whole(tmp_path: Path, monkeypatch:
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     """R163: nor a whole one under another name."""
     (tmp_path / "a.json").mkdir()
-    with pytest.raises(OSError, match="directory"):
+    with pytest.raises(ScribeError, match="directory"):
         write_exports(tmp_path, {"a.png": payload("text")})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "a.txt"]

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from PIL import Image
 
-from scribe_pipeline.engines.kraken_blla import _NeverWithoutPolygon, clip_line, strip_polygon
+from scribe_pipeline.engines.kraken_blla import _NeverWithoutPolygon, _within_aspect, clip_line, strip_polygon
 
 WIDTH, HEIGHT = 400, 300
 BASELINE = [(20.4, 100.6), (200.0, 101.0), (380.0, 99.5)]
@@ -106,3 +107,11 @@ def test_a_line_without_a_polygon_gets_a_strip(bad: list[Any] | None) -> None:
     assert polygons[1] is GOOD
     assert polygons[0] == strip_polygon(baselines[0], options["suppl_obj"])
     assert asked == options | {"topline": False, "raise_on_error": False}
+
+
+@pytest.mark.parametrize(("size", "given"), [((20000, 8), (20000, 8000)), ((8, 20000), (2000, 20000)), ((400, 300), (400, 300))])
+def test_a_flat_picture_is_padded_with_paper(size: tuple[int, int], given: tuple[int, int]) -> None:
+    """R87: no scan within the limits makes the model's input, which has one height, grow without end."""
+    padded = _within_aspect(Image.new("RGB", size, (200, 190, 180)))
+    assert padded.size == given
+    assert padded.getpixel((given[0] - 1, given[1] - 1)) == (200, 190, 180)

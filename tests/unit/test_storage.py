@@ -63,7 +63,7 @@ def test_a_failing_write_leaves_no_temporary(store: LocalBlobStore, monkeypatch:
         raise OSError(5, "input/output error")
 
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises(OSError, match="input/output"):
+    with pytest.raises(ScribeError, match="cannot be written to: input/output"):
         store.write("key.png", DATA, "claim")
     assert contents(store) == {}
 
@@ -96,7 +96,7 @@ def test_there_may_be_nothing_to_remove(store: LocalBlobStore) -> None:
 
 
 def test_an_object_that_is_not_there_is_unreadable(store: LocalBlobStore) -> None:
-    with pytest.raises(ScribeError, match=r"^the stored scan key\.png cannot be read$") as refused:
+    with pytest.raises(ScribeError, match=r"^the stored scan key\.png is not there$") as refused:
         store.read("key.png")
     assert refused.value.category is Category.UNREADABLE
 

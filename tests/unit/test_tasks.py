@@ -45,7 +45,7 @@ def store(tmp_path: Path) -> LocalBlobStore:
 def read(store: LocalBlobStore, monkeypatch: pytest.MonkeyPatch, engine: FakeEngine, shapes: Any = SHAPES) -> list[Any]:
     monkeypatch.setattr(tasks, "transcriber", lambda provider, model: {("provider", "model"): engine}[provider, model])
     reading = transcribe(str(store.folder), KEY, "provider", "model", shapes)
-    assert reading.engine == "fake 1" and reading.seconds >= 0
+    assert reading.seconds >= 0
     return list(reading.lines)
 
 
