@@ -357,17 +357,10 @@ def _open_work() -> ColumnElement[bool]:
 
 def raise_generation(engine: Engine, batch_id: UUID, expected: int) -> bool:
     """Ask for another run on the batch, unless somebody has; False if so."""
-    return in_transaction(
-        engine,
-        lambda connection: (
-            connection.execute(
-                update(batches)
-                .where(batches.c.id == batch_id, batches.c.dispatch_generation == expected, batches.c.status.in_(_OPEN_BATCH))
-                .values(dispatch_generation=expected + 1)
-            ).rowcount
-            == 1
-        ),
-    )
+    asked = batches.c.dispatch_generation == expected
+    statement = update(batches).where(batches.c.id == batch_id, asked, batches.c.status.in_(_OPEN_BATCH))
+    raised = statement.values(dispatch_generation=expected + 1)
+    return in_transaction(engine, lambda connection: connection.execute(raised).rowcount) == 1
 
 
 def due_batches(connection: Connection, limit: int) -> list[Batch]:

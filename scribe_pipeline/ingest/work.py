@@ -117,7 +117,7 @@ class ValidationSource:
                 self.clear(claim.claim_name, claim.object_key)
                 self.on_refused(RefusedFile(claim.filename, Category.ATTEMPTS_EXHAUSTED, claim.message))
                 continue
-            if claim.attempt_count > 1:
+            if claim.object_key is not None:
                 self.clear(claim.claim_name, claim.object_key)
             extension = image_extension(_first_bytes(claim.source_uri))
             key = extension and new_object_key(claim.content_sha256, extension)

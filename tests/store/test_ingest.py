@@ -331,6 +331,18 @@ def test_the_next_claim_removes_what_a_dead_one_left(house: House, engines: Fake
     assert house.value("SELECT object_key FROM item_images") in kept
 
 
+def test_an_interrupted_claim_leaves_nothing(house: House, engines: FakeEngines, tmp_path: Path) -> None:
+    """R51: what an interrupted worker had stored is removed by the next claim, too."""
+    work = Work(house, house.batch({"a.png": png()}, tmp_path))
+    source = ValidationSource(house.settings, work.batch.id, lambda _: None, work.refused.append)
+    stopped = source.claim()
+    assert stopped is not None
+    stopped.task(*stopped.arguments)
+    stopped.fail(Category.INTERRUPTED, "the run was interrupted")
+    work.all()
+    assert [path.name for path in Path(house.store_url).iterdir()] == [house.value("SELECT object_key FROM item_images")]
+
+
 def test_a_late_file_worker_writes_nothing(house: House, engines: FakeEngines, tmp_path: Path) -> None:
     """R10: a batch file is fenced like a job: after another claim the old one can neither finish nor fail nor renew."""
     work = Work(house, house.batch({"a.png": png()}, tmp_path))
