@@ -346,6 +346,17 @@ def test_many_claimers_one_winner_each(house: House) -> None:
     assert {claim.job_id for claim in claims} == jobs
 
 
+def test_a_claim_waits_for_nobody(house: House) -> None:
+    """R94: a job whose row another session holds just now is passed by, not waited for."""
+    first, second = house.job(), house.job()
+    with house.engine.begin() as busy:
+        busy.execute(text("SELECT FROM transcription_jobs WHERE id = :id FOR UPDATE"), {"id": first})
+        with ThreadPoolExecutor(1) as pool:
+            claim = pool.submit(claim_job, house.engine, 60).result(timeout=30)
+    assert claim is not None
+    assert claim.job_id == second
+
+
 def test_a_deadlock_is_tried_again(house: House) -> None:
     """A transaction that loses a deadlock runs again as a whole."""
     first, second = house.job(), house.job()
