@@ -63,10 +63,11 @@ class IngestSettings:
 def validate_file(uri: str, name: str, sha256: str, limits: ImageLimits, store_url: str, key: str | None, claim: str) -> ImageFacts:
     """Check a file and store its bytes under `key`. Runs in a worker process. Raises ScribeError with the refusal."""
     try:
-        data = local_path(uri).read_bytes()
+        with local_path(uri).open("rb") as file:
+            data = file.read(limits.max_bytes + 1)  # no more than it takes to see that it is too large
     except OSError:
         raise ScribeError(Category.UNREADABLE, f"{name} cannot be read any more: put it back and run it with --again") from None
-    if hashlib.sha256(data).hexdigest() != sha256:
+    if len(data) <= limits.max_bytes and hashlib.sha256(data).hexdigest() != sha256:
         raise ScribeError(Category.UNREADABLE, f"{name} has changed since it was named: run it with --again")
     facts = inspect_image(data, name, limits)
     if key is None or not key.endswith(f".{facts.extension}"):

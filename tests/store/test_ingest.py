@@ -30,7 +30,7 @@ from scribe_pipeline.ingest.batches import FileClaim, GivenUp, claim_file
 from scribe_pipeline.jobs import TranscribedPage, TranscriptionSource, drain
 from scribe_pipeline.pages import check_page, load_image, read_lines
 from scribe_pipeline.storage import open_store
-from tests.houses import FakeEngines, House, InlinePool, line_shape, png
+from tests.houses import LIMITS, FakeEngines, House, InlinePool, line_shape, png
 
 
 class Work:
@@ -139,17 +139,23 @@ def test_what_a_new_database_holds(house: House) -> None:
 def test_bad_files_are_refused_before_any_model(house: House, engines: FakeEngines, tmp_path: Path) -> None:
     """R87: each bad file gets its category and a sentence, no engine sees it, nothing of it is kept; the others go on."""
     files = {"good.png": png(), "empty.png": b"", "text.jpg": b"no picture", "cut.png": png(2000, 2000, colour="red")[:3000]}
+    files["huge.png"] = png() + bytes(LIMITS.max_bytes)
     batch = house.batch(files, tmp_path)
     work = Work(house, batch)
     assert work.all().status == "completed"
     refused = {file.filename: file.category for file in work.refused}
-    assert refused == {"empty.png": Category.EMPTY, "text.jpg": Category.UNSUPPORTED_TYPE, "cut.png": Category.DAMAGED}
+    assert refused == {
+        "empty.png": Category.EMPTY,
+        "text.jpg": Category.UNSUPPORTED_TYPE,
+        "cut.png": Category.DAMAGED,
+        "huge.png": Category.TOO_LARGE,
+    }
     assert all(file.filename in file.message and "\n" not in file.message for file in work.refused)
     assert engines.segmented == 1
     assert len(list(Path(house.store_url).iterdir())) == 1
     rows = house.rows("SELECT filename, status, error_category FROM ingest_batch_files ORDER BY sequence")
     assert rows[0] == ("good.png", "completed", None)
-    assert [row.status for row in rows[1:]] == ["failed"] * 3
+    assert [row.status for row in rows[1:]] == ["failed"] * 4
 
 
 def test_a_batch_of_bad_files_has_failed(house: House, engines: FakeEngines, tmp_path: Path) -> None:
