@@ -52,11 +52,13 @@ $(BIN)/uv:
 
 # Everything is compiled at once, so that none of Dagster's many processes compiles it again.
 $(VENV)/.run: $(BIN)/uv requirements.txt pyproject.toml
+	@echo "Setting up: several GB to download, 7 GB on disk; this is done once."
 	$(INSTALL) -r requirements.txt
 	$(BIN)/uv pip install --quiet --no-deps -e .
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/uv requirements-dev.txt pyproject.toml
+	@echo "Setting up: several GB to download, 7 GB on disk; this is done once."
 	$(INSTALL) -r requirements-dev.txt
 	$(BIN)/uv pip install --quiet --no-deps -e .
 	@touch $@

@@ -27,9 +27,9 @@ def url() -> None:
     typer.echo(database_url(load_settings()))
 
 
-@app.command()
-def psql() -> None:
-    """Open psql on the database."""
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def psql(context: typer.Context) -> None:
+    """Open psql on the database; what follows is handed on to it."""
     from resources import database_url
     from scribe_pipeline.database import binary
 
@@ -38,7 +38,7 @@ def psql() -> None:
     environment = os.environ | ({"PGPASSWORD": str(address.password)} if address.password else {})
     shown = URL.create(address.drivername, address.username, None, address.host, address.port, address.database, address.query)
     sys.stdout.flush()
-    os.execve(binary("psql"), ["psql", shown.render_as_string()], environment)
+    os.execve(binary("psql"), ["psql", shown.render_as_string(), *context.args], environment)
 
 
 @app.command()

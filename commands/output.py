@@ -40,11 +40,14 @@ def print_json(document: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; None shows as nothing."""
+    """Print a table, a line a row; None shows as nothing. On a narrow terminal the first and the last column are cut."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    for number, column in enumerate(columns):
+        needed = max(len(text) for text in [column, *(row[number] for row in cells)])
+        may_be_cut = number in (0, len(columns) - 1)
+        table.add_column(column, no_wrap=True, overflow="ellipsis", min_width=None if may_be_cut else needed)
+    for row in cells:
+        table.add_row(*row)
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     Console(width=width, markup=False, highlight=False).print(table)

@@ -7,6 +7,7 @@ from uuid import UUID
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
+from rich.table import Column
 from sqlalchemy import Engine
 
 from scribe_pipeline.ingest import PageReport, RefusedFile, SegmentedPage, report_batch
@@ -19,10 +20,10 @@ def progress_bars(console: Console, engine: Engine, batch_id: UUID) -> Iterator[
     """Show a bar a stage that begins where the batch stands."""
     columns = (
         TextColumn("{task.description:<12}"),
-        BarColumn(),
+        BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
     )
     with engine.connect() as connection:
         pages = report_batch(connection, batch_id)
@@ -70,4 +71,4 @@ class BarProgress:
 
     def waiting(self, seconds: float) -> None:
         """Say that somebody else, perhaps a dead process, holds what is left."""
-        self._bars.update(self._transcribe, note=f"waiting {seconds:.0f} s for a lease or a retry")
+        self._bars.update(self._transcribe, note=f"waiting {seconds:.0f} s: held by a worker that may have died")

@@ -7,7 +7,7 @@ import typer
 from commands.output import print_table
 from scribe_pipeline.ingest import PageReport
 
-_COLUMNS = ("page", "lines", "failed lines", "confidence", "first words", "seconds", "status")
+_COLUMNS = ("page", "lines", "failed", "confidence", "seconds", "status", "first words")
 _JSON_FIELDS = ("file", "item_image_id", "revision", "status", "lines", "failed_lines", "mean_confidence", "error_category")
 _MAX_WORDS = 40
 
@@ -28,4 +28,4 @@ def page_json(page: PageReport) -> dict[str, object]:
 def _row(page: PageReport) -> tuple[object, ...]:
     words = page.first_words if len(page.first_words) <= _MAX_WORDS else f"{page.first_words[: _MAX_WORDS - 1]}…"
     confidence = None if page.mean_confidence is None else f"{page.mean_confidence:.2f}"
-    return page.file, page.lines, page.failed_lines, confidence, words, f"{page.seconds:.1f}", page.status
+    return page.file, page.lines, page.failed_lines, confidence, f"{page.seconds:.1f}", page.status, words

@@ -53,7 +53,8 @@ def run(
     open_store(store_url(settings)).check()
     engine = migrated_database(settings)
     batch = request_batch(engine, collection, workspace=workspace, context=context, max_attempts=settings.max_attempts, again=again)
-    console.print(f"Batch {batch.id}: {len(collection.files)} files")
+    batch_was_over = batch.finished
+    console.print(f"Batch {batch.id}, files: {len(collection.files)}")
     with dagster_instance(settings, database_url(settings)) as instance:
         report_dead_runs(instance)
         if not batch.finished:
@@ -70,7 +71,8 @@ def run(
     else:
         print_pages(pages)
     drafts = sum(page.status == "completed" for page in pages)
-    console.print(f"{drafts} of {len(pages)} pages are drafts, in {time.monotonic() - started:.0f} s")
+    took = "as they were before" if batch_was_over else f"in {time.monotonic() - started:.0f} s"
+    console.print(f"{drafts} of {len(pages)} pages are drafts, {took}")
     if export is not None:
         written = write_exports(export, {page.file: page.payload for page in pages if page.payload is not None})
         console.print(f"Wrote {len(written)} files to {export}")

@@ -78,7 +78,7 @@ def ingest_batch_sensor(
             )
         )
     if not requests:
-        return dg.SkipReason(f"{len(due)} batches are due, all of them worked on or waiting after a run that failed")
+        return dg.SkipReason(f"Batches with something to do: {len(due)}, all worked on or waiting." if due else "Nothing to do.")
     return dg.SensorResult(run_requests=requests)
 
 

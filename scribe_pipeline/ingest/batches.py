@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scribe_pipeline.contexts import ContextSnapshot, find_context
 from scribe_pipeline.database import RELEASED, Lease, due, dump_json, held_by, in_transaction, new_lease, renew, taken_by
-from scribe_pipeline.database.tables import ingest_batch_files, ingest_batches, items, transcription_jobs, workspaces
+from scribe_pipeline.database.tables import contexts, ingest_batch_files, ingest_batches, items, transcription_jobs, workspaces
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest.collect import Collection
 from scribe_pipeline.workspaces import workspace_id
@@ -53,6 +53,7 @@ class BatchListing:
 
     id: UUID
     item: str
+    context: str
     files: int
     status: str
     created_at: datetime
@@ -219,10 +220,11 @@ def load_batch(connection: Connection, batch_id: UUID) -> Batch:
 def list_batches(connection: Connection) -> list[BatchListing]:
     """Return all batches, newest first."""
     rows = connection.execute(
-        select(batches.c.id, items.c.name, func.count(files.c.sequence), batches.c.status, batches.c.created_at)
+        select(batches.c.id, items.c.name, contexts.c.name, func.count(files.c.sequence), batches.c.status, batches.c.created_at)
         .join(items, items.c.id == batches.c.item_id)
+        .join(contexts, contexts.c.id == batches.c.context_id)
         .join(files, files.c.batch_id == batches.c.id)
-        .group_by(batches.c.id, items.c.name)
+        .group_by(batches.c.id, items.c.name, contexts.c.name)
         .order_by(batches.c.created_at.desc(), batches.c.id)
     )
     return [BatchListing(*row) for row in rows]
