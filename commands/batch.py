@@ -25,7 +25,7 @@ def list_batches(as_json: JsonOption = False) -> None:
         print_json(rows)
     elif rows:
         cells = [[*list(row.values())[:-1], f"{row['created_at']:%Y-%m-%d %H:%M}"] for row in rows]
-        print_table(("batch", "item", "context", "files", "status", "created"), cells)
+        print_table(("batch", "item", "context", "files", "status", "created"), cells, may_be_cut=("item",))
     else:
         typer.echo(f"no batches in {settings.home}", err=True)
 

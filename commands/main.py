@@ -6,7 +6,7 @@ import sys
 import warnings
 
 import typer
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import OperationalError
 
 from commands import batch, db, dev, ingest, ready, run
 from scribe_pipeline.errors import Category, ScribeError
@@ -34,7 +34,7 @@ def main() -> None:
         app()
     except ScribeError as error:
         _end(error.message, 2 if error.category is Category.INVALID_ARGUMENT else 1)
-    except DBAPIError:
+    except OperationalError:
         _end("the database went away; the same command goes on from here", 1)
     except UnicodeEncodeError:
         _end("an argument is no text in UTF-8", 2)

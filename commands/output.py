@@ -39,14 +39,13 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2, default=str) + "\n")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table, a line a row; None shows as nothing. On a narrow terminal the first and the last column are cut."""
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], may_be_cut: Sequence[str] = ()) -> None:
+    """Print a table, a line a row; None shows as nothing. On a narrow terminal the columns named are cut."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     for number, column in enumerate(columns):
         needed = max(len(text) for text in [column, *(row[number] for row in cells)])
-        may_be_cut = number in (0, len(columns) - 1)
-        table.add_column(column, no_wrap=True, overflow="ellipsis", min_width=None if may_be_cut else needed)
+        table.add_column(column, no_wrap=True, overflow="ellipsis", min_width=None if column in may_be_cut else needed)
     for row in cells:
         table.add_row(*row)
     width = None if sys.stdout.isatty() else _PIPE_WIDTH

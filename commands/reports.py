@@ -14,7 +14,7 @@ _MAX_WORDS = 40
 
 def print_pages(pages: Sequence[PageReport]) -> None:
     """Print a row a page, and below why those that are no drafts are none."""
-    print_table(_COLUMNS, [_row(page) for page in pages])
+    print_table(_COLUMNS, [_row(page) for page in pages], may_be_cut=("page", "first words"))
     for page in pages:
         if page.message and page.status != "completed":
             typer.echo(f"{page.file}: {page.error_category}: {page.message}")
