@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from scribe_pipeline.database import EmbeddedServer, connect, sqlalchemy_url, upgrade
+from scribe_pipeline.database import EmbeddedServer, connect, is_current, sqlalchemy_url, upgrade
 from tests.houses import FakeEngines, House
 
 ROOT = Path(__file__).parents[1]
@@ -84,9 +84,21 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> FakeEngines:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a `scribe` command with a home of its own; its server is stopped at the end."""
+    """The environment of a `scribe` command with a home of its own. At the end the invariants hold, and its server is stopped."""
     home = Path(tempfile.mkdtemp(prefix="scribe-home-"))
     home.chmod(0o755)
     yield {name: value for name, value in os.environ.items() if not name.startswith("SCRIBE_")} | {"SCRIBE_HOME": str(home)}
-    EmbeddedServer(home / "postgres").stop()
+    embedded = EmbeddedServer(home / "postgres")
+    broken = broken_invariants(embedded.url("scribe")) if embedded.running() and is_migrated(embedded) else {}
+    embedded.stop()
     shutil.rmtree(home, ignore_errors=True)
+    assert not broken, f"broken invariants: {broken}"
+
+
+def is_migrated(server: EmbeddedServer) -> bool:
+    """Whether a command has brought the server's database up to date."""
+    engine = connect(server.url("scribe"))
+    try:
+        return is_current(engine)
+    finally:
+        engine.dispose()
