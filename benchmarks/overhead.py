@@ -13,6 +13,7 @@ import os
 import statistics
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ FEW, MANY, REPEATS = 10, 110, 3
 
 def main() -> None:
     """Measure and print."""
+    warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="*", type=Path)
     pages = parser.parse_args().pages or default_pages()
