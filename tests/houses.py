@@ -17,9 +17,18 @@ from scribe_pipeline.contexts import find_context
 from scribe_pipeline.database import in_transaction
 from scribe_pipeline.engines import EnginePool, ImageLimits, LineShape, LineText, Ticket
 from scribe_pipeline.engines.images import Pixels
-from scribe_pipeline.ingest import Batch, Collection, IngestSettings, request_batch
+from scribe_pipeline.ingest import (
+    Batch,
+    Collection,
+    IngestSettings,
+    RefusedFile,
+    SegmentationSource,
+    ValidationSource,
+    request_batch,
+    settle_batch,
+)
 from scribe_pipeline.ingest.collect import DeclaredFile
-from scribe_pipeline.jobs import create_job
+from scribe_pipeline.jobs import TranscribedPage, TranscriptionSource, create_job, drain
 from scribe_pipeline.pages import Author, Image, build_page, canvas_uri, create_page, insert_image
 from scribe_pipeline.storage import new_object_key, open_store
 from scribe_pipeline.workspaces import workspace_id
@@ -168,3 +177,35 @@ class House:
             declared.append(DeclaredFile(name, path.absolute().as_uri(), len(data), hashlib.sha256(data).hexdigest()))
         collection = Collection("folder", tuple(declared), ())
         return request_batch(self.engine, collection, workspace="default", context=context, max_attempts=3, again=again)
+
+
+class Work:
+    """The three stages of a batch, one after the other or alone, and what they told."""
+
+    def __init__(self, house: House, batch: Batch) -> None:
+        self.house = house
+        self.batch = batch
+        self.pool = InlinePool()
+        self.refused: list[RefusedFile] = []
+        self.transcribed: list[TranscribedPage] = []
+        self._drop = lambda _: None
+
+    def validate(self) -> None:
+        """Files to images."""
+        drain([ValidationSource(self.house.settings, self.batch.id, self._drop, self.refused.append)], self.pool, 60, 60)
+
+    def segment(self) -> None:
+        """Images to pages."""
+        drain([SegmentationSource(self.house.settings, self.batch.id, self._drop, self.refused.append)], self.pool, 60, 60)
+
+    def transcribe(self) -> None:
+        """Pages to drafts."""
+        source = TranscriptionSource(self.house.engine, self.house.store_url, 60, self.transcribed.append, self.batch.id)
+        drain([source], self.pool, 60, 60)
+
+    def all(self) -> Batch:
+        """Everything."""
+        self.validate()
+        self.segment()
+        self.transcribe()
+        return settle_batch(self.house.engine, self.batch.id, self.batch.dispatch_generation)
