@@ -71,4 +71,6 @@ class BarProgress:
 
     def waiting(self, seconds: float) -> None:
         """Say that somebody else, perhaps a dead process, holds what is left."""
-        self._bars.update(self._transcribe, note=f"waiting {seconds:.0f} s: held by a worker that may have died")
+        self._bars.update(
+            self._transcribe, note=f"waiting {seconds:.0f} s: due for a retry, or held by a worker that may have died"
+        )

@@ -95,9 +95,7 @@ def strip_polygon(baseline: Points, others: Sequence[Points]) -> list[list[float
     return strip
 
 
-def clip_line(
-    baseline: Sequence[Sequence[float]], boundary: Sequence[Sequence[float]], width: int, height: int
-) -> LineShape | None:
+def clip_line(baseline: Points, boundary: Points, width: int, height: int) -> LineShape | None:
     """Return the line in whole pixels inside the page, or None for one that has no extent there."""
     page = box(0, 0, width, height)
     if len(baseline) < 2 or not LineString(baseline).intersects(page):
