@@ -1,18 +1,26 @@
-"""The whole for Dagster: assets, jobs, sensors and the resources they work with."""
+"""The whole for Dagster: assets with their checks, jobs, sensors, schedules and the resources they work with."""
 
 import dagster as dg
 
-from assets import page_asset_specs, process_ingest_batch
+import assets
+import sensors
 from resources import resource_defs
-from sensors import ingest_batch_sensor
 
 
 def build_defs(**overrides: object) -> dg.Definitions:
     """Return the definitions; `overrides` replace resources by name."""
     return dg.Definitions(
-        assets=page_asset_specs,
-        jobs=[process_ingest_batch],
-        sensors=[ingest_batch_sensor],
+        assets=assets.page_asset_specs,
+        asset_checks=assets.standing_checks,
+        jobs=[
+            assets.process_ingest_batch,
+            assets.drain_transcription_queue,
+            assets.maintenance,
+            assets.retention,
+            assets.check_standing,
+        ],
+        sensors=[sensors.ingest_batch_sensor, sensors.transcription_queue_sensor],
+        schedules=[sensors.maintenance_schedule, sensors.standing_checks_schedule, sensors.retention_schedule],
         resources=resource_defs() | overrides,
     )
 

@@ -1,6 +1,19 @@
-"""What the pipeline makes: asset specs with their lineage, and the ops and jobs that make them."""
+"""What the pipeline makes: asset specs, the ops and jobs that make them, and the standing checks."""
 
+from assets.checks import check_standing, standing_checks
 from assets.ingest_job import process_ingest_batch, run_config, run_tags
+from assets.queue_jobs import drain_transcription_queue, maintenance
+from assets.retention import retention
 from assets.specs import page_asset_specs
 
-__all__ = ["page_asset_specs", "process_ingest_batch", "run_config", "run_tags"]
+__all__ = [
+    "check_standing",
+    "drain_transcription_queue",
+    "maintenance",
+    "page_asset_specs",
+    "process_ingest_batch",
+    "retention",
+    "run_config",
+    "run_tags",
+    "standing_checks",
+]

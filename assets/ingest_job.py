@@ -3,15 +3,14 @@
 However many pages a run does, it records one materialization an asset: the rows are in the database, an event is for people.
 """
 
-import base64
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 import dagster as dg
 from sqlalchemy import Engine
 
+from assets.metadata import ingestion_metadata, segmentation_metadata, transcription_metadata
 from assets.specs import INGESTED_IMAGES, SEGMENTED_PAGES, TRANSCRIBED_PAGES
 from resources import BATCH_TAG, WORKSPACE_TAG, Progress, ingest_settings, process_tags, store_url
 from scribe_pipeline.config import Settings
@@ -30,7 +29,6 @@ from scribe_pipeline.jobs import TranscribedPage, TranscriptionSource, drain
 from scribe_pipeline.pages import Image
 
 _MAX_PREVIEWS = 12
-_MAX_ROWS = 50
 
 
 class BatchConfig(dg.Config):
@@ -91,14 +89,7 @@ def validate_files(
     source = ValidationSource(ingest_settings(settings, database), batch.id, ingested, refuse)
     drain([source], pool, settings.lease_seconds, claim_until - time.monotonic())
     if images or refused:
-        metadata: dict[str, dg.MetadataValue] = {
-            "batch": dg.MetadataValue.text(str(batch.id)),
-            "images": dg.MetadataValue.int(len(images)),
-            "bytes": dg.MetadataValue.int(sum(image.storage_bytes for image in images)),
-            "refused": dg.MetadataValue.int(len(refused)),
-        }
-        if refused:
-            metadata["refusals"] = _table([{"file": file.filename, "why": file.message} for file in refused])
+        metadata = ingestion_metadata(batch.id, images, refused)
         context.log_event(dg.AssetMaterialization(INGESTED_IMAGES, metadata=metadata))
     return BatchRun(batch.id, batch.dispatch_generation, claim_until)
 
@@ -130,9 +121,9 @@ def draft_pages(
     )
     drain([reading, finding], pool, settings.lease_seconds, run.claim_until - time.monotonic())
     if segmented:
-        context.log_event(dg.AssetMaterialization(SEGMENTED_PAGES, metadata=_segmentation_metadata(run, segmented)))
+        context.log_event(dg.AssetMaterialization(SEGMENTED_PAGES, metadata=segmentation_metadata(run.batch_id, segmented)))
     if transcribed:
-        context.log_event(dg.AssetMaterialization(TRANSCRIBED_PAGES, metadata=_transcription_metadata(run, transcribed)))
+        context.log_event(dg.AssetMaterialization(TRANSCRIBED_PAGES, metadata=transcription_metadata(transcribed, run.batch_id)))
     return run
 
 
@@ -150,57 +141,3 @@ def settle(context: dg.OpExecutionContext, run: BatchRun, database: dg.ResourceP
 def process_ingest_batch() -> None:
     """Validate, then segment and transcribe, then settle."""
     settle(draft_pages(validate_files()))
-
-
-def _segmentation_metadata(run: BatchRun, pages: Sequence[SegmentedPage]) -> dict[str, dg.MetadataValue]:
-    drawn = [page for page in pages if page.preview is not None]
-    pictures = "\n\n".join(
-        f"**{page.image.label}** ({len(page.lines)} lines)\n\n"
-        f"![{page.image.label}](data:image/jpeg;base64,{base64.b64encode(page.preview or b'').decode()})"
-        for page in drawn
-    )
-    return {
-        "batch": dg.MetadataValue.text(str(run.batch_id)),
-        "pages": dg.MetadataValue.int(len(pages)),
-        "lines": dg.MetadataValue.int(sum(len(page.lines) for page in pages)),
-        "seconds_per_page": dg.MetadataValue.float(sum(page.seconds for page in pages) / len(pages)),
-        "preview": dg.MetadataValue.md(pictures),
-    }
-
-
-def _transcription_metadata(run: BatchRun, pages: Sequence[TranscribedPage]) -> dict[str, dg.MetadataValue]:
-    drafts = [page for page in pages if page.error_category is None]
-    confidences = [page.mean_confidence for page in drafts if page.mean_confidence is not None]
-    metadata: dict[str, dg.MetadataValue] = {
-        "batch": dg.MetadataValue.text(str(run.batch_id)),
-        "pages": dg.MetadataValue.int(len(drafts)),
-        "failed_attempts": dg.MetadataValue.int(len(pages) - len(drafts)),
-        "lines": dg.MetadataValue.int(sum(page.lines for page in drafts)),
-        "failed_lines": dg.MetadataValue.int(sum(page.failed_lines for page in drafts)),
-        "seconds_per_page": dg.MetadataValue.float(sum(page.seconds for page in pages) / len(pages)),
-        "drafts": _table(
-            [
-                {
-                    "page": page.image.label,
-                    "lines": page.lines,
-                    "failed lines": page.failed_lines,
-                    "confidence": "" if page.mean_confidence is None else f"{page.mean_confidence:.2f}",
-                    "seconds": f"{page.seconds:.1f}",
-                    "id": page.image.page_id,
-                }
-                for page in drafts
-            ]
-        ),
-    }
-    if confidences:
-        metadata["mean_confidence"] = dg.MetadataValue.float(sum(confidences) / len(confidences))
-    return metadata
-
-
-def _table(rows: Sequence[dict[str, str | int]]) -> dg.MetadataValue:
-    columns = list(rows[0]) if rows else []
-    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
-    lines += [" | ".join(str(row[column]).replace("|", "\\|") for column in columns) for row in rows[:_MAX_ROWS]]
-    if len(rows) > _MAX_ROWS:
-        lines.append(f"... and {len(rows) - _MAX_ROWS} more")
-    return dg.MetadataValue.md("\n".join(lines))

@@ -2,14 +2,14 @@
 
 from dataclasses import asdict
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
-from commands.output import JsonOption, load_settings, print_json, print_table
-from scribe_pipeline.errors import Category, ScribeError
+from commands.output import JsonOption, ReasonOption, load_settings, operator, print_json, print_table, read_id
 
 app = typer.Typer(help="Ingest batches.", no_args_is_help=True)
+
+BatchArgument = Annotated[str, typer.Argument(metavar="ID")]
 
 
 @app.command("list")
@@ -31,16 +31,13 @@ def list_batches(as_json: JsonOption = False) -> None:
 
 
 @app.command("show")
-def show(batch_id: Annotated[str, typer.Argument(metavar="ID")], as_json: JsonOption = False) -> None:
+def show(batch_id: BatchArgument, as_json: JsonOption = False) -> None:
     """Show a batch's files and their pages."""
     from commands.reports import page_json, print_pages
     from resources import migrated_database
     from scribe_pipeline.ingest import load_batch, report_batch
 
-    try:
-        key = UUID(batch_id)
-    except ValueError:
-        raise ScribeError(Category.INVALID_ARGUMENT, f"{batch_id} is no batch's id: scribe batch list shows them") from None
+    key = read_id(batch_id, "batch")
     with migrated_database(load_settings()).connect() as connection:
         load_batch(connection, key)
         pages = report_batch(connection, key)
@@ -48,3 +45,14 @@ def show(batch_id: Annotated[str, typer.Argument(metavar="ID")], as_json: JsonOp
         print_json([page_json(page) for page in pages])
     else:
         print_pages(pages)
+
+
+@app.command("cancel")
+def cancel(batch_id: BatchArgument, reason: ReasonOption = "") -> None:
+    """Cancel an open batch with all that is open of it; pages that are there stay, and no worker writes to them any more."""
+    from resources import migrated_database
+    from scribe_pipeline.ingest import cancel_batch
+
+    settings = load_settings()
+    changed = cancel_batch(migrated_database(settings), read_id(batch_id, "batch"), operator(reason), settings.lease_seconds)
+    typer.echo("canceled" if changed else "it was canceled before")

@@ -8,7 +8,7 @@ import warnings
 import typer
 from sqlalchemy.exc import OperationalError
 
-from commands import batch, db, dev, ingest, ready, run
+from commands import batch, db, dev, ingest, job, page, ready, run, worker
 from scribe_pipeline.errors import Category, ScribeError
 
 app = typer.Typer(
@@ -22,8 +22,11 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("ingest")(ingest.ingest)
 app.command("dev")(dev.dev)
+app.command("worker")(worker.worker)
 app.command("ready")(ready.ready)
 app.add_typer(batch.app, name="batch")
+app.add_typer(job.app, name="job")
+app.add_typer(page.app, name="page")
 app.add_typer(db.app, name="db")
 
 

@@ -1,9 +1,12 @@
 """What commands print: JSON documents and tables on standard output, everything else on standard error."""
 
+import getpass
 import json
+import socket
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 from pydantic import ValidationError
@@ -13,9 +16,33 @@ from rich.table import Table
 from scribe_pipeline.config import Settings
 from scribe_pipeline.errors import Category, ScribeError
 
+if TYPE_CHECKING:
+    from scribe_pipeline.events import Operator
+
 _PIPE_WIDTH = 160
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
+
+ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the audit.")]
+
+
+def read_id(text: str, kind: str) -> UUID:
+    """Return the id that a person gave. Raises ScribeError (invalid_argument)."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise ScribeError(Category.INVALID_ARGUMENT, f"{text} is no {kind}'s id: scribe batch list and show tell them") from None
+
+
+def operator(reason: str = "") -> "Operator":
+    """Return who runs this command, as the machine knows him."""
+    from scribe_pipeline.events import Operator
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = "unknown"
+    return Operator(f"{user}@{socket.gethostname()}", reason)
 
 
 def load_settings() -> Settings:

@@ -13,7 +13,8 @@ import psutil
 BATCH_TAG, WORKSPACE_TAG = "scribe/batch_id", "scribe/workspace"
 _HOST_TAG, _BOOT_TAG, _PID_TAG, _START_TAG = "scribe/host", "scribe/boot_id", "scribe/pid", "scribe/pid_started"
 _START_TOLERANCE = 2.0  # both times are rounded
-_UNFINISHED = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+_BEGUN = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+UNFINISHED = [*_BEGUN, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.MANAGED]
 
 
 def process_tags() -> dict[str, str]:
@@ -32,7 +33,7 @@ def report_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
     Runs of other machines are left alone, and so are runs that no process has begun to work on.
     """
-    runs = instance.get_runs(filters=dg.RunsFilter(statuses=_UNFINISHED))
+    runs = instance.get_runs(filters=dg.RunsFilter(statuses=_BEGUN))
     dead = [run for run in runs if _is_dead(run.tags)]
     for run in dead:
         instance.report_run_failed(run, "The process of this run is gone.")

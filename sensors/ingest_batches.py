@@ -10,7 +10,7 @@ import dagster as dg
 from sqlalchemy import Engine
 
 from assets import process_ingest_batch, run_config, run_tags
-from resources import BATCH_TAG, report_dead_runs
+from resources import BATCH_TAG, report_dead_runs, stamp_heartbeat
 from scribe_pipeline.config import Settings
 from scribe_pipeline.ingest import Batch, due_batches, raise_generation
 
@@ -77,6 +77,7 @@ def ingest_batch_sensor(
                 tags=run_tags(batch),
             )
         )
+    stamp_heartbeat(database, "ingest_batch_sensor")
     if not requests:
         return dg.SkipReason(f"Batches with something to do: {len(due)}, all worked on or waiting." if due else "Nothing to do.")
     return dg.SensorResult(run_requests=requests)

@@ -55,7 +55,7 @@ class InlinePool(EnginePool):
 
     def __init__(self, workers: int = 2) -> None:
         self.idle = workers
-        self._counters = [0, 0]
+        self._counters = [0, 0, 0]
         self.calls: list[str] = []
 
     def submit(self, task: Callable[..., Any], *arguments: Any) -> Ticket:
@@ -157,7 +157,7 @@ class House:
         target = image or self.page()
         with self.engine.begin() as connection:
             snapshot = find_context(connection, target.workspace_id, context)
-            return create_job(connection, target.workspace_id, target.id, None, snapshot, max_attempts)
+            return create_job(connection, target, snapshot, max_attempts).job_id
 
     def image_of(self, job_id: UUID) -> UUID:
         """The image that a job works on."""

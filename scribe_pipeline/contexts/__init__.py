@@ -9,7 +9,7 @@ from scribe_pipeline.database import dump_json
 from scribe_pipeline.database.tables import contexts
 from scribe_pipeline.errors import Category, ScribeError
 
-__all__ = ["ContextSnapshot", "all_contexts", "find_context"]
+__all__ = ["ContextSnapshot", "all_contexts", "find_context", "refresh_context"]
 
 
 class ContextSnapshot(BaseModel):
@@ -53,6 +53,12 @@ def find_context(connection: Connection, workspace_id: UUID, name: str | None = 
         names = ", ".join(sorted({known.name for known in connection.execute(visible)}))
         raise ScribeError(Category.INVALID_ARGUMENT, f"there is no context {name!r}; there are: {names}")
     return ContextSnapshot.model_validate(row)
+
+
+def refresh_context(connection: Connection, context_id: UUID) -> ContextSnapshot | None:
+    """Freeze a context as it is now, or None if it is gone."""
+    row = connection.execute(select(contexts).where(contexts.c.id == context_id)).one_or_none()
+    return None if row is None else ContextSnapshot.model_validate(row)
 
 
 def all_contexts(connection: Connection) -> list[ContextSnapshot]:

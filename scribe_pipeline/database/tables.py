@@ -5,7 +5,7 @@ Constraints, defaults, indexes and triggers belong to the migrations alone; a te
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, MetaData, Table, Text, Uuid
+from sqlalchemy import BigInteger, Boolean, Column, FetchedValue, Float, Integer, MetaData, Table, Text, Uuid
 from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP, TSVECTOR
 
 metadata = MetaData()
@@ -27,10 +27,15 @@ def _time(name: str, *, null: bool = False) -> Column[object]:
     return Column(name, TIMESTAMP(timezone=True), nullable=null)
 
 
-def _lease() -> tuple[Column[Any], ...]:
+def _computed_time(name: str) -> Column[Any]:
+    """A column that the database computes: nobody writes it."""
+    return Column(name, TIMESTAMP(timezone=True), FetchedValue(), nullable=True)
+
+
+def _lease(due: str = "retry_after", *, always: bool = False) -> tuple[Column[Any], ...]:
     """What a claimable row carries; `leases` in this package says what may be done to it."""
     return (
-        _time("retry_after", null=True),
+        _time(due, null=not always),
         _text("lease_owner", null=True),
         _text("lease_token", null=True),
         _time("lease_until", null=True),
@@ -176,10 +181,12 @@ transcription_jobs = Table(
     _uuid("workspace_id"),
     _uuid("item_image_id"),
     _uuid("batch_id", null=True),
+    _uuid("supersedes", null=True),
     _uuid("context_id"),
     _text("context_snapshot"),
     _integer("input_revision"),
     _text("status"),
+    _computed_time("due_at"),
     _integer("total_segments"),
     _integer("completed_segments"),
     _integer("failed_segments"),
@@ -249,3 +256,56 @@ event_outbox = Table(
     _text("body"),
     _time("created_at"),
 )
+
+webhook_subscriptions = Table(
+    "webhook_subscriptions",
+    metadata,
+    _uuid("id", key=True),
+    _uuid("workspace_id"),
+    _text("target_url"),
+    _text("signing_secret"),
+    _time("created_at"),
+)
+
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    _uuid("id", key=True),
+    _uuid("workspace_id"),
+    _uuid("event_id"),
+    _uuid("subscription_id"),
+    _text("status"),
+    *_lease("next_attempt_at", always=True),
+    _text("last_error", null=True),
+    _time("created_at"),
+    _time("updated_at"),
+)
+
+resource_cleanup_outbox = Table(
+    "resource_cleanup_outbox",
+    metadata,
+    _uuid("id", key=True),
+    _uuid("workspace_id"),
+    _text("kind"),
+    _text("resource_key"),
+    Column("storage_bytes", BigInteger, nullable=False),
+    _time("delete_fenced_at", null=True),
+    _text("status"),
+    *_lease("next_attempt_at", always=True),
+    _text("last_error", null=True),
+    _time("created_at"),
+    _time("updated_at"),
+)
+
+operator_audit = Table(
+    "operator_audit",
+    metadata,
+    _uuid("id", key=True),
+    _text("actor"),
+    _text("action"),
+    _text("subject"),
+    _text("reason"),
+    _time("created_at"),
+)
+
+sensor_heartbeats = Table("sensor_heartbeats", metadata, _text("name", key=True), _time("ticked_at"))

@@ -13,9 +13,14 @@ from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
 
+from scribe_pipeline.errors import Category, ScribeError
+
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _SLOTS = 1024
-# The counters of the task that this worker process is busy with: successful and failed lines.
+# A task that is told to stop does so between lines; one that has no lines is stopped with its process, after so many seconds.
+_GRACE_SECONDS = 6
+# What parent and worker say of a task: successful lines, failed lines, whether it is to stop.
+_WORDS = 3
 _counters: Any = None
 _slot = 0
 
@@ -38,7 +43,7 @@ class EnginePool:
         context = multiprocessing.get_context("spawn")
         # Plain shared memory: a worker killed while it counts can leave no lock behind. Its place is not used again for long,
         # so that what it still writes is not taken for the next task's.
-        self._counters = context.RawArray("i", 2 * _SLOTS)
+        self._counters = context.RawArray("i", _WORDS * _SLOTS)
         self._slots = itertools.cycle(range(_SLOTS))
         self.idle = workers
         self._pool = ProcessPool(workers, initializer=_begin, initargs=(self._counters,), context=context)
@@ -47,17 +52,21 @@ class EnginePool:
         """Run `task`, a function of a module, in a worker process; one that is `idle`, if there is one."""
         self.idle -= 1
         slot = next(self._slots)
-        self._counters[2 * slot : 2 * slot + 2] = [0, 0]
+        self._counters[_WORDS * slot : _WORDS * (slot + 1)] = [0, 0, 0]
         return Ticket(self._pool.schedule(_run, (slot, task, arguments)), slot)
 
     def progress(self, ticket: Ticket) -> tuple[int, int]:
         """Return how many lines the task has read and how many it could not read so far."""
-        succeeded, failed = self._counters[2 * ticket.slot : 2 * ticket.slot + 2]
+        succeeded, failed, _ = self._counters[_WORDS * ticket.slot : _WORDS * (ticket.slot + 1)]
         return succeeded, failed
 
     def release(self, ticket: Ticket) -> None:
-        """Give the ticket's place to another task, stopping its process if it is still busy."""
-        ticket.future.cancel()
+        """Give the ticket's place to another task, telling this one to stop if it is still busy."""
+        if not ticket.future.done():
+            self._counters[_WORDS * ticket.slot + 2] = 1
+            last_word = threading.Timer(_GRACE_SECONDS, ticket.future.cancel)
+            last_word.daemon = True
+            last_word.start()
         self.idle += 1
 
     def stop(self) -> None:
@@ -67,9 +76,14 @@ class EnginePool:
 
 
 def report_progress(succeeded: int, failed: int) -> None:
-    """Count the lines of the task that runs in this process, if it is a worker."""
+    """Count the lines of the task that runs in this process, if it is a worker.
+
+    Raises ScribeError (canceled) if the task is to stop: nobody wants its result any more.
+    """
     if _counters is not None:
-        _counters[2 * _slot : 2 * _slot + 2] = [succeeded, failed]
+        _counters[_WORDS * _slot : _WORDS * _slot + 2] = [succeeded, failed]
+        if _counters[_WORDS * _slot + 2]:
+            raise ScribeError(Category.CANCELED, "the work is no longer wanted")
 
 
 def _begin(counters: Any) -> None:

@@ -28,7 +28,7 @@ def transcribe(store_url: str, object_key: str, provider: str, model: str, shape
     """Read each line of a stored scan from a crop of its own.
 
     Every line is tried: a blank answer, a retryable or an unknown failure is that line's result. Raises ScribeError at once
-    for what would fail for every line.
+    for what would fail for every line, and between lines once the work is no longer wanted.
     """
     engine = transcriber(provider, model)
     started = time.monotonic()

@@ -1,57 +1,7 @@
-"""What happened, for those outside: events are written in the transaction that made them true. Sending them comes after."""
+"""What happened, for those outside: events with their deliveries, the operators' audit, wake-ups. Sending comes after."""
 
-from datetime import UTC, datetime
-from enum import StrEnum
-from uuid import UUID
+from scribe_pipeline.events.audit import Operator, record_audit
+from scribe_pipeline.events.outbox import EventType, record_event
+from scribe_pipeline.events.wakeups import Channel, Listener, wake
 
-import uuid_utils.compat as uuid_utils
-from sqlalchemy import Connection, insert
-
-from scribe_pipeline.database import dump_json
-from scribe_pipeline.database.tables import event_outbox
-
-__all__ = ["EventType", "record_event"]
-
-
-class EventType(StrEnum):
-    """The CloudEvents types that are stored."""
-
-    TRANSCRIPTION_COMPLETED = "dev.scribe.transcription.completed"
-    TRANSCRIPTION_FAILED = "dev.scribe.transcription.failed"
-    ANNOTATIONS_CREATED = "dev.scribe.annotations.created"
-
-
-def record_event(
-    connection: Connection,
-    event_type: EventType,
-    *,
-    workspace_id: UUID,
-    item_image_id: UUID,
-    at: datetime,
-    data: dict[str, object],
-    job_id: UUID | None = None,
-) -> None:
-    """Put one CloudEvents 1.0 JSON document into the outbox. `at` is the database's time of the change."""
-    event_id = uuid_utils.uuid7()
-    subject = f"item-images/{item_image_id}"
-    body = {
-        "specversion": "1.0",
-        "id": str(event_id),
-        "source": "/scribe",
-        "type": event_type.value,
-        "subject": subject,
-        "time": at.astimezone(UTC).isoformat(),
-        "datacontenttype": "application/json",
-        "data": {"workspaceId": str(workspace_id), "itemImageId": str(item_image_id)} | data,
-    }
-    connection.execute(
-        insert(event_outbox).values(
-            id=event_id,
-            event_type=event_type.value,
-            workspace_id=workspace_id,
-            item_image_id=item_image_id,
-            job_id=job_id,
-            subject=subject,
-            body=dump_json(body),
-        )
-    )
+__all__ = ["Channel", "EventType", "Listener", "Operator", "record_audit", "record_event", "wake"]

@@ -11,6 +11,7 @@ from scribe_pipeline.ingest.batches import (
     seconds_until_due,
     settle_batch,
 )
+from scribe_pipeline.ingest.cancel import cancel_batch
 from scribe_pipeline.ingest.collect import Collection, collect
 from scribe_pipeline.ingest.report import PageReport, report_batch
 from scribe_pipeline.ingest.work import IngestSettings, RefusedFile, SegmentationSource, SegmentedPage, ValidationSource
@@ -24,6 +25,7 @@ __all__ = [
     "SegmentationSource",
     "SegmentedPage",
     "ValidationSource",
+    "cancel_batch",
     "collect",
     "due_batches",
     "list_batches",

@@ -368,7 +368,7 @@ def raise_generation(engine: Engine, batch_id: UUID, expected: int) -> bool:
 def due_batches(connection: Connection, limit: int) -> list[Batch]:
     """Return open batches, oldest first, that have something to do now, be it only to be settled."""
     due_file = exists().where(files.c.batch_id == batches.c.id, due(files, "pending", "processing"))
-    due_job = exists().where(jobs.c.batch_id == batches.c.id, due(jobs, "pending", "running"))
+    due_job = exists().where(jobs.c.batch_id == batches.c.id, jobs.c.due_at <= func.clock_timestamp())
     rows = connection.execute(
         _BATCHES.where(batches.c.status.in_(_OPEN_BATCH), or_(due_file, due_job, ~_open_work()))
         .order_by(batches.c.created_at, batches.c.id)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, and_, func, select, true
 
 from scribe_pipeline.database.tables import (
     annotation_pages,
@@ -36,23 +36,30 @@ class PageReport:
 
 
 def report_batch(connection: Connection, batch_id: UUID) -> list[PageReport]:
-    """Return a report for each file of the batch, in order. `status` is the job's where there is one, else the file's."""
+    """Return a report for each file of the batch, in order. `status` is that of its page's newest job, or else the file's."""
+    newest = (
+        select(jobs)
+        .where(jobs.c.item_image_id == files.c.item_image_id)
+        .order_by(jobs.c.created_at.desc(), jobs.c.id.desc())
+        .limit(1)
+        .lateral("newest")
+    )
     seconds = func.extract("epoch", attempts.c.finished_at - attempts.c.started_at)
     rows = connection.execute(
         select(
             files,
             pages.c.revision,
             pages.c.payload,
-            jobs.c.status.label("job_status"),
-            jobs.c.failed_segments,
-            jobs.c.preflight,
-            jobs.c.error.label("job_error"),
-            jobs.c.error_category.label("job_category"),
+            newest.c.status.label("job_status"),
+            newest.c.failed_segments,
+            newest.c.preflight,
+            newest.c.error.label("job_error"),
+            newest.c.error_category.label("job_category"),
             seconds.label("seconds"),
         )
         .outerjoin(pages, pages.c.item_image_id == files.c.item_image_id)
-        .outerjoin(jobs, and_(jobs.c.item_image_id == files.c.item_image_id, jobs.c.batch_id == files.c.batch_id))
-        .outerjoin(attempts, and_(attempts.c.job_id == jobs.c.id, attempts.c.attempt_number == jobs.c.attempt_count))
+        .outerjoin(newest, true())
+        .outerjoin(attempts, and_(attempts.c.job_id == newest.c.id, attempts.c.attempt_number == newest.c.attempt_count))
         .where(files.c.batch_id == batch_id)
         .order_by(files.c.sequence, files.c.frame)
     )

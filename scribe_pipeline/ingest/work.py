@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -24,8 +25,8 @@ from scribe_pipeline.ingest.batches import (
     write_file,
 )
 from scribe_pipeline.ingest.collect import local_path
-from scribe_pipeline.jobs import create_job
-from scribe_pipeline.pages import Author, Image, build_page, canvas_uri, create_page, insert_image, load_image
+from scribe_pipeline.jobs import insert_job
+from scribe_pipeline.pages import Author, Image, build_page, canvas_uri, create_page, find_image, insert_image, load_image
 from scribe_pipeline.storage import new_object_key, open_store
 
 
@@ -110,7 +111,7 @@ class ValidationSource:
         self._batch_id = batch_id
         self.store = open_store(settings.store_url)
 
-    def claim(self) -> "ValidationUnit | None":
+    def claim(self, limit: int) -> list["ValidationUnit"]:
         """Claim a file, having removed what an earlier claim of it may have left in the store."""
         settings = self.settings
         while claim := claim_file(settings.engine, self._batch_id, settings.lease_seconds, stored=False):
@@ -128,8 +129,8 @@ class ValidationSource:
                 if error.category is not Category.LEASE_LOST:
                     raise
                 continue
-            return ValidationUnit(self, claim, key)
-        return None
+            return [ValidationUnit(self, claim, key)]
+        return []
 
     def clear(self, claim_name: str, object_key: str | None) -> None:
         """Remove what a claim left in the store that came to no image."""
@@ -184,10 +185,14 @@ class ValidationUnit(_FileUnit):
         try:
             in_transaction(self._settings.engine, store)
         except ScribeError as error:
-            if error.category is Category.LEASE_LOST:
+            if error.category is not Category.LEASE_LOST:
+                raise
+            stored = in_transaction(self._settings.engine, partial(find_image, object_key=image.object_key))
+            if stored is None:
                 # whoever took over stores the scan under a name of its own
                 self._source.store.delete(image.object_key)
-            raise
+                raise
+            image = stored  # it was this very claim that stored it; the answer was lost
         self._source.on_image(image)
 
     def fail(self, category: Category, message: str) -> None:
@@ -214,20 +219,19 @@ class SegmentationSource:
         self._batch_id = batch_id
         self._previews = previews
 
-    def claim(self) -> "SegmentationUnit | None":
+    def claim(self, limit: int) -> list["SegmentationUnit"]:
         """Claim a file with a stored image."""
         settings = self.settings
         while claim := claim_file(settings.engine, self._batch_id, settings.lease_seconds, stored=True):
             if isinstance(claim, GivenUp):
                 self.on_refused(RefusedFile(claim.filename, Category.ATTEMPTS_EXHAUSTED, claim.message))
                 continue
-            with settings.engine.connect() as connection:
-                image = None if claim.item_image_id is None else load_image(connection, claim.item_image_id)
+            image = in_transaction(settings.engine, partial(load_image, image_id=claim.item_image_id))
             if image is None:
-                raise ScribeError(Category.FAILED_PRECONDITION, f"the image of {claim.filename} is gone from the database")
+                continue  # its batch was canceled just now
             self._previews -= 1
-            return SegmentationUnit(self, claim, image, with_preview=self._previews >= 0)
-        return None
+            return [SegmentationUnit(self, claim, image, with_preview=self._previews >= 0)]
+        return []
 
 
 class SegmentationUnit(_FileUnit):
@@ -250,7 +254,7 @@ class SegmentationUnit(_FileUnit):
             write_file(connection, claim, RELEASED | {"status": "completed"})
             at = create_page(connection, image, build_page(image, result.lines), Author("ocr", result.engine))
             facts = {"segmentation": {"engine": result.engine, "seconds": round(result.seconds, 3), "lines": len(result.lines)}}
-            create_job(connection, image.workspace_id, image.id, claim.batch_id, self._context, settings.max_attempts, facts)
+            insert_job(connection, image, claim.batch_id, self._context, 1, settings.max_attempts, preflight=facts)
             record_event(
                 connection,
                 EventType.ANNOTATIONS_CREATED,

@@ -11,8 +11,8 @@ from scribe_pipeline.database import RELEASED, in_transaction, lock
 from scribe_pipeline.database.tables import current_ocr_runs, item_images, ocr_runs, transcription_jobs
 from scribe_pipeline.engines import LineText
 from scribe_pipeline.errors import Category, ScribeError
-from scribe_pipeline.events import EventType, record_event
-from scribe_pipeline.jobs.queue import JobClaim, close_attempt
+from scribe_pipeline.events import EventType
+from scribe_pipeline.jobs.queue import JobClaim, close_attempt, committed_revision, lost, record_job_event
 from scribe_pipeline.pages import Author, Image, fill_lines, load_head, replace_page
 
 
@@ -26,8 +26,9 @@ def complete_job(
 ) -> int:
     """Commit what was read, by annotation id, and return the page's new revision.
 
-    A page without lines completes too: `skipped` then says why nothing was read. Raises ScribeError: `lease_lost` if another
-    worker has taken over, `page_changed` if the page is no longer at the job's input revision. In both cases nothing is written.
+    A page without lines completes too: `skipped` then says why nothing was read. What this claim has committed before is not
+    committed again: its revision is returned. Raises ScribeError: `lease_lost` if another worker has taken over, `page_changed`
+    if the page is no longer at the job's input revision. In both cases nothing is written.
     """
     return in_transaction(engine, lambda connection: _complete(connection, claim, image, texts, failures, skipped))
 
@@ -42,8 +43,11 @@ def _complete(
 ) -> int:
     held = lock(connection, {item_images: item_images.c.id == image.id, transcription_jobs: claim.fence})
     head = load_head(connection, image.id)
-    if None in held.values() or head is None:
-        raise ScribeError(Category.LEASE_LOST, "the job is no longer held by this worker")
+    if not held[transcription_jobs] and (done := committed_revision(connection, claim)) is not None:
+        return done
+    if not all(held.values()) or head is None:
+        raise lost()
+    (job,) = held[transcription_jobs]
     context = ContextSnapshot.from_text(claim.context_snapshot)
     engine_name = f"{context.transcription_provider}/{context.transcription_model}"
     revision = replace_page(
@@ -52,8 +56,8 @@ def _complete(
     if revision is None:
         raise ScribeError(Category.PAGE_CHANGED, "the page has changed since the job was made")
     _keep_baseline(connection, claim, context, texts)
-    finished_at = close_attempt(connection, claim, "completed", result_revision=revision)
-    changed = connection.execute(
+    close_attempt(connection, claim, "completed", result_revision=revision)
+    finished_at = connection.execute(
         update(transcription_jobs)
         .where(claim.fence)
         .values(
@@ -68,26 +72,24 @@ def _complete(
             finished_at=func.clock_timestamp(),
             **RELEASED,
         )
-    )
-    if changed.rowcount != 1:
-        raise ScribeError(Category.LEASE_LOST, "the job is no longer held by this worker")
-    record_event(
+        .returning(transcription_jobs.c.finished_at)
+    ).scalar_one_or_none()
+    if finished_at is None:
+        raise lost()
+    record_job_event(
         connection,
         EventType.TRANSCRIPTION_COMPLETED,
-        workspace_id=claim.workspace_id,
-        item_image_id=image.id,
-        at=finished_at,
-        data={
+        job,
+        finished_at,
+        {
             "itemId": str(image.item_id),
             "canvasUri": image.canvas_uri,
             "revision": revision,
-            "jobId": str(claim.job_id),
             "attemptNumber": claim.attempt_number,
             "completedSegments": len(texts),
             "failedSegments": len(failures),
             "totalSegments": len(texts) + len(failures),
         },
-        job_id=claim.job_id,
     )
     return revision
 

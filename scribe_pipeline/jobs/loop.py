@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from functools import partial
 from typing import Any, Protocol
 
+from scribe_pipeline.database import DatabaseError
 from scribe_pipeline.engines import EnginePool, ProcessExpired, Ticket
 from scribe_pipeline.errors import Category, ScribeError
 
@@ -33,7 +34,7 @@ class Unit(Protocol):
         """Say how many lines are done."""
 
     def finish(self, result: Any) -> None:
-        """Commit the task's result."""
+        """Commit the task's result. To be called again if the database went away meanwhile."""
 
     def fail(self, category: Category, message: str) -> None:
         """Give the work back for a retry, or end it, as the category says."""
@@ -42,8 +43,8 @@ class Unit(Protocol):
 class Source(Protocol):
     """Where units come from."""
 
-    def claim(self) -> Unit | None:
-        """Take the next unit that needs an engine; None when nothing is due."""
+    def claim(self, limit: int) -> Sequence[Unit]:
+        """Take up to `limit` units that need an engine; none when nothing is due."""
 
 
 def drain(
@@ -51,67 +52,133 @@ def drain(
     pool: EnginePool,
     lease_seconds: float,
     claim_seconds: float,
+    stopped: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Work until no source has anything due, or until `claim_seconds` have gone by and what was claimed is finished.
 
-    Sources are asked in their order, so that the first one's work is finished before the next one's is begun. On any
-    exception, an interrupt too, what is held is given back for a retry before it passes on.
+    Sources are asked in their order, so that the first one's work is finished before the next one's is begun. Once `stopped`
+    says so, and on any exception, an interrupt too, what is held is given back for a retry. A database that does not answer is
+    waited for as long as a lease lasts. Raises DatabaseError for one that is away for longer.
     """
-    stop_claiming = clock() + claim_seconds
-    running: dict[Ticket, Unit] = {}
-    try:
-        while True:
-            while pool.idle and clock() < stop_claiming:
-                unit = next((unit for source in sources if (unit := source.claim())), None)
-                if unit is None:
-                    break
-                running[pool.submit(unit.task, *unit.arguments)] = unit
-            if not running:
+    _Drain(sources, pool, lease_seconds, clock() + claim_seconds, stopped, clock, sleep).run()
+
+
+class _Drain:
+    """One run of the loop: what is held just now, and since when the database has not answered."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        pool: EnginePool,
+        lease_seconds: float,
+        claim_until: float,
+        stopped: Callable[[], bool],
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._sources = sources
+        self._pool = pool
+        self._lease_seconds = lease_seconds
+        self._claim_until = claim_until
+        self._stopped = stopped
+        self._clock = clock
+        self._sleep = sleep
+        self._held: dict[Ticket, Unit] = {}
+        self._reported: dict[Ticket, tuple[int, int]] = {}
+        self._away_since: float | None = None
+        self._next_heartbeat = clock()
+
+    def run(self) -> None:
+        try:
+            while not self._stopped():
+                self._answered(self._claim)
+                if self._held:
+                    self._watch()
+                elif self._away_since is None:
+                    return
+        finally:
+            self._give_back()
+
+    def _claim(self) -> None:
+        while self._pool.idle and self._clock() < self._claim_until:
+            units = next((units for source in self._sources if (units := source.claim(self._pool.idle))), ())
+            if not units:
                 return
-            _watch(running, pool, lease_seconds / _HEARTBEATS_A_LEASE, clock)
-    except BaseException:
-        for ticket, unit in running.items():
-            pool.release(ticket)
+            for unit in units:
+                self._held[self._pool.submit(unit.task, *unit.arguments)] = unit
+
+    def _watch(self) -> None:
+        """Wait until a task ends, renewing leases and passing on progress; then finish what has ended."""
+        heartbeat = self._lease_seconds / _HEARTBEATS_A_LEASE
+        if self._clock() >= self._next_heartbeat:
+            self._next_heartbeat = self._clock() + heartbeat
+            for ticket in list(self._held):
+                self._answered(partial(self._renew, ticket))
+        for ticket in list(self._held):
+            self._answered(partial(self._report, ticket))
+        futures = {ticket.future: ticket for ticket in self._held}
+        for future in wait(futures, timeout=min(_LOOK_SECONDS, heartbeat), return_when=FIRST_COMPLETED).done:
+            self._answered(partial(self._finish, futures[future]))
+
+    def _answered(self, ask: Callable[[], None]) -> None:
+        """Run what asks the database; if it does not answer, wait a little. A write that comes too late is dropped."""
+        try:
+            ask()
+        except DatabaseError as error:
+            if error.category is not Category.UNAVAILABLE:
+                raise
+            if self._away_since is None:
+                self._away_since = self._clock()
+                logger.warning("%s; waiting for it", error.message)
+            if self._clock() - self._away_since >= self._lease_seconds:
+                raise
+            self._sleep(min(_LOOK_SECONDS, self._lease_seconds / _HEARTBEATS_A_LEASE))
+            return
+        except ScribeError as error:
+            if error.category is not Category.LEASE_LOST:
+                raise
+            logger.warning("a write was dropped: %s", error.message)
+        self._away_since = None
+
+    def _renew(self, ticket: Ticket) -> None:
+        if not self._held[ticket].renew():
+            logger.warning("a lease was lost; its work is dropped")
+            self._release(ticket)
+
+    def _report(self, ticket: Ticket) -> None:
+        counts = self._pool.progress(ticket)
+        if self._reported.get(ticket, (0, 0)) != counts:
+            self._held[ticket].progress(*counts)
+            self._reported[ticket] = counts
+
+    def _finish(self, ticket: Ticket) -> None:
+        try:
+            _end(self._held[ticket], ticket.future)
+        except ScribeError as error:
+            # What the database does not take just now is kept; it is given back if the wait is too long.
+            if error.category is Category.LEASE_LOST:
+                self._release(ticket)
+            raise
+        self._release(ticket)
+
+    def _release(self, ticket: Ticket) -> None:
+        del self._held[ticket]
+        self._reported.pop(ticket, None)
+        self._pool.release(ticket)
+
+    def _give_back(self) -> None:
+        for ticket, unit in list(self._held.items()):
+            self._release(ticket)
             try:
                 unit.fail(Category.INTERRUPTED, "the run was interrupted")
             except ScribeError as error:
                 logger.warning("work was not given back and waits for its lease to run out: %s", error.message)
-        raise
 
 
-def _watch(running: dict[Ticket, Unit], pool: EnginePool, heartbeat: float, clock: Callable[[], float]) -> None:
-    """Wait until a task ends, renewing leases and passing on progress; then finish what has ended."""
-    futures = {ticket.future: ticket for ticket in running}
-    reported: dict[Ticket, tuple[int, int]] = {}
-    next_heartbeat = clock()
-    done: set[Any] = set()
-    while running and not done:
-        if clock() >= next_heartbeat:
-            next_heartbeat = clock() + heartbeat
-            lost = [ticket for ticket, unit in running.items() if not _renewed(unit)]
-            for ticket in lost:
-                logger.warning("a lease was lost; its work is dropped")
-                pool.release(ticket)
-                del running[ticket]
-            if lost:
-                return
-        for ticket, unit in running.items():
-            counts = pool.progress(ticket)
-            if reported.get(ticket, (0, 0)) != counts:
-                reported[ticket] = counts
-                report = partial(unit.progress, *counts)
-                _settle(report, dropped=(Category.LEASE_LOST, Category.UNAVAILABLE))
-        done = wait(futures, timeout=min(_LOOK_SECONDS, heartbeat), return_when=FIRST_COMPLETED).done
-    for future in done:
-        ticket = futures[future]
-        unit = running[ticket]
-        _settle(partial(_finish, unit, future))
-        del running[ticket]
-        pool.release(ticket)
-
-
-def _finish(unit: Unit, future: Any) -> None:
+def _end(unit: Unit, future: Any) -> None:
+    """Commit a task's result, or close its attempt."""
     try:
         result = future.result()
     except ScribeError as error:
@@ -120,9 +187,9 @@ def _finish(unit: Unit, future: Any) -> None:
         unit.fail(error.category if error.category.stored else Category.UNCLASSIFIED, error.message)
     except (ProcessExpired, CancelledError):
         unit.fail(Category.UNCLASSIFIED, "its worker process ended before the work was done")
-    except Exception:
-        # Whatever else an engine raises is told in the log, and may pass.
-        logger.exception("an engine failed")
+    except Exception as error:
+        # Whatever else an engine raises may pass. Its words may hold what no log may: a key, an address, the page's text.
+        logger.error("an engine failed with %s", type(error).__name__)
         unit.fail(Category.UNCLASSIFIED, "the engine failed for a reason that is not known")
     else:
         _commit(unit, result)
@@ -137,24 +204,3 @@ def _commit(unit: Unit, result: Any) -> None:
         # This page cannot be written as it is; that is no reason to stop the others.
         logger.error("a result was refused: %s", error.message)
         unit.fail(error.category if error.category.stored else Category.UNCLASSIFIED, error.message)
-
-
-def _renewed(unit: Unit) -> bool:
-    """Whether the unit's lease is not known to be lost; a database that does not answer just now has not lost it."""
-    try:
-        return unit.renew()
-    except ScribeError as error:
-        if error.category is not Category.UNAVAILABLE:
-            raise
-        logger.warning("a lease could not be renewed: %s", error.message)
-        return True
-
-
-def _settle(write: Callable[[], None], *, dropped: Sequence[Category] = (Category.LEASE_LOST,)) -> None:
-    """Run a write; one that comes too late is dropped, as it must be."""
-    try:
-        write()
-    except ScribeError as error:
-        if error.category not in dropped:
-            raise
-        logger.warning("a write was dropped: %s", error.message)

@@ -1,24 +1,27 @@
-"""Statements on transcription jobs and their attempts. Each is one short transaction whose every effect depends on the fence."""
+"""The queue: claims, renewals, progress and the ends of attempts. Each is one short transaction that depends on the fence.
 
-from collections.abc import Mapping
+Who may ask for a job, cancel or replace one is another matter: see `requests`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import uuid_utils.compat as uuid_utils
-from sqlalchemy import ColumnElement, Connection, Engine, and_, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Uuid, and_, func, insert, literal, select, text, update
 
-from scribe_pipeline.contexts import ContextSnapshot
-from scribe_pipeline.database import RELEASED, Lease, due, held_by, in_transaction, new_lease, renew, taken_by
-from scribe_pipeline.database.tables import annotation_pages, transcription_job_attempts, transcription_jobs
+from scribe_pipeline.database import RELEASED, Lease, held_by, in_transaction, new_lease, renew, taken_by
+from scribe_pipeline.database.tables import transcription_job_attempts, transcription_jobs
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import EventType, record_event
 
 jobs, attempts = transcription_jobs, transcription_job_attempts
 
-# A retry after n attempts waits 2^n times ten seconds, five minutes at most; one that was interrupted, five seconds.
-_RETRY_SECONDS, _MAX_RETRY_SECONDS, _INTERRUPTED_SECONDS = 10, 300, 5
+# A retry after n attempts waits 2^n times ten seconds, five minutes at most; one that was stopped from outside, five seconds.
+_RETRY_SECONDS, _MAX_RETRY_SECONDS, _STOPPED_SECONDS = 10, 300, 5
+_STOPPED = (Category.INTERRUPTED, Category.CANCELED)
 
 # What a job's error says: a closed list, so that no engine's or provider's words get into a row.
 _MESSAGES: Mapping[Category, str] = {
@@ -33,9 +36,28 @@ _MESSAGES: Mapping[Category, str] = {
     Category.UNREADABLE: "stored scan is not there",
     Category.DAMAGED: "stored scan cannot be decoded",
 }
-_ACTIVE = ("pending", "running")
+ACTIVE = ("pending", "running")
 _NO_PROGRESS = {"total_segments": 0, "completed_segments": 0, "failed_segments": 0}
 _PROVIDER_MESSAGE = "transcription provider request failed"
+
+# Asked once a statement, so that an index can be searched by it.
+_NOW = select(func.clock_timestamp()).scalar_subquery()
+# A step from workspace to workspace by the index, however many jobs each has waiting. LIMIT keeps the planner to it.
+_WORKSPACES_WITH_DUE_JOBS = text("""
+    WITH RECURSIVE open AS (
+        (SELECT workspace_id FROM transcription_jobs WHERE due_at IS NOT NULL ORDER BY workspace_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT job.workspace_id FROM transcription_jobs AS job
+                WHERE job.due_at IS NOT NULL AND job.workspace_id > open.workspace_id ORDER BY job.workspace_id LIMIT 1)
+        FROM open WHERE open.workspace_id IS NOT NULL
+    )
+    SELECT workspace_id FROM open
+    WHERE workspace_id IS NOT NULL AND (
+        SELECT true FROM transcription_jobs AS job
+        WHERE job.workspace_id = open.workspace_id AND job.due_at <= (SELECT clock_timestamp()) ORDER BY job.due_at LIMIT 1)
+    ORDER BY workspace_id
+""").columns(workspace_id=Uuid)
+_NEXT_TURN = text("SELECT nextval('claim_turns')")
 
 
 @dataclass(frozen=True)
@@ -62,96 +84,77 @@ class JobClaim:
         )
 
 
-def create_job(
-    connection: Connection,
-    workspace_id: UUID,
-    item_image_id: UUID,
-    batch_id: UUID | None,
-    context: ContextSnapshot,
-    max_attempts: int,
-    preflight: Mapping[str, Any] | None = None,
-) -> UUID:
-    """Ask for the image's page to be transcribed as it stands, and return the job's id. `preflight` is what is known of it so far.
+def claim_jobs(engine: Engine, lease_seconds: float, limit: int = 1, batch_id: UUID | None = None) -> list[JobClaim]:
+    """Take up to `limit` jobs that are due, of one batch or of all workspaces in turn; fewer if there are no more.
 
-    The same request returns the job that is active for it already. Raises ScribeError (failed_precondition) for an image
-    that has no page, or that another active job works on.
-    """
-    snapshot = context.to_text()
-    revision = connection.scalar(
-        select(annotation_pages.c.revision).where(
-            annotation_pages.c.item_image_id == item_image_id, annotation_pages.c.workspace_id == workspace_id
-        )
-    )
-    if revision is None:
-        raise ScribeError(Category.FAILED_PRECONDITION, f"image {item_image_id} has no canonical page to transcribe")
-    active = connection.execute(
-        select(jobs).where(jobs.c.item_image_id == item_image_id, jobs.c.status.in_(_ACTIVE)).with_for_update()
-    ).one_or_none()
-    if active is not None:
-        if (active.context_snapshot, active.input_revision) == (snapshot, revision):
-            return UUID(str(active.id))
-        raise ScribeError(Category.FAILED_PRECONDITION, f"image {item_image_id} has an active job with another context or revision")
-    job_id = uuid_utils.uuid7()
-    connection.execute(
-        insert(jobs).values(
-            id=job_id,
-            workspace_id=workspace_id,
-            item_image_id=item_image_id,
-            batch_id=batch_id,
-            context_id=context.context_id,
-            context_snapshot=snapshot,
-            input_revision=revision,
-            max_attempts=max_attempts,
-            preflight=preflight,
-        )
-    )
-    return job_id
-
-
-def claim_job(engine: Engine, lease_seconds: float, batch_id: UUID | None = None) -> JobClaim | None:
-    """Take the oldest job that is due, of one batch or of all, or None if there is none.
-
-    A job whose worker vanished has its attempt closed as `lease_expired` first; if that was its last, it fails and the
-    next job is looked at.
+    A job whose worker vanished has its attempt closed as `lease_expired` first; if that was its last, it fails.
     """
     while True:
-        outcome = in_transaction(engine, lambda connection: _claim(connection, new_lease(lease_seconds), batch_id))
-        if not isinstance(outcome, UUID):
-            return outcome
+        claims, failed = in_transaction(engine, lambda connection: _claim(connection, lease_seconds, limit, batch_id))
+        if claims or not failed:
+            return claims
 
 
-def _claim(connection: Connection, lease: Lease, batch_id: UUID | None) -> JobClaim | UUID | None:
-    """One look at the queue: a claim, the id of a job that was failed instead, or None for an empty queue."""
-    wanted = due(jobs, "pending", "running")
+def _claim(connection: Connection, lease_seconds: float, limit: int, batch_id: UUID | None) -> tuple[list[JobClaim], int]:
+    """One look at the queue: what was claimed, and how many jobs were failed instead."""
     if batch_id is not None:
-        wanted = and_(wanted, jobs.c.batch_id == batch_id)
-    row = connection.execute(
-        select(jobs).where(wanted).order_by(jobs.c.created_at, jobs.c.id).limit(1).with_for_update(skip_locked=True)
-    ).one_or_none()
-    if row is None:
-        return None
-    if row.status == "running":
-        lost = and_(attempts.c.job_id == row.id, attempts.c.attempt_number == row.attempt_count, attempts.c.outcome == "running")
-        finished_at = _one(
-            connection.execute(
-                update(attempts)
-                .where(lost)
-                .values(outcome="lease_expired", finished_at=func.clock_timestamp())
-                .returning(attempts.c.finished_at)
-            ).scalar_one_or_none()
-        )
+        rows = _due_rows(connection, jobs.c.batch_id == batch_id, limit)
+    else:
+        rows = []
+        spaces = _workspaces_in_turn(connection)
+        for asked, workspace_id in enumerate(spaces):
+            share = math.ceil((limit - len(rows)) / (len(spaces) - asked))
+            rows += _due_rows(connection, jobs.c.workspace_id == workspace_id, share)
+            if len(rows) == limit:
+                break
+    claims = []
+    for row in rows:
+        if row.status == "running":
+            _close_lost_attempt(connection, row)
         if row.attempt_count >= row.max_attempts:
             held = and_(jobs.c.id == row.id, jobs.c.status == "running", jobs.c.lease_token == row.lease_token)
-            _fail_row(connection, row, held, Category.ATTEMPTS_EXHAUSTED, finished_at)
-            return UUID(str(row.id))
+            _fail_row(connection, row, held, Category.ATTEMPTS_EXHAUSTED)
+        else:
+            claims.append(_take(connection, row, new_lease(lease_seconds)))
+    return claims, len(rows) - len(claims)
+
+
+def _workspaces_in_turn(connection: Connection) -> list[UUID]:
+    """Return the workspaces with due jobs, beginning with the one whose turn it is."""
+    rows = connection.execute(_WORKSPACES_WITH_DUE_JOBS).all()
+    turn = connection.execute(_NEXT_TURN).scalar_one() % len(rows) if len(rows) > 1 else 0
+    spaces = [row.workspace_id for row in rows]
+    return spaces[turn:] + spaces[:turn]
+
+
+def _due_rows(connection: Connection, among: ColumnElement[bool], limit: int) -> Sequence[Row[Any]]:
+    return connection.execute(
+        select(jobs)
+        .where(among, jobs.c.due_at <= _NOW)
+        .order_by(jobs.c.due_at, jobs.c.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    ).all()
+
+
+def _close_lost_attempt(connection: Connection, row: Row[Any]) -> None:
+    # That there is such an attempt is not asked: attempts are evidence, they decide nothing.
+    connection.execute(
+        update(attempts)
+        .where(attempts.c.job_id == row.id, attempts.c.attempt_number == row.attempt_count, attempts.c.outcome == "running")
+        .values(outcome="lease_expired", finished_at=func.clock_timestamp())
+    )
+
+
+def _take(connection: Connection, row: Row[Any], lease: Lease) -> JobClaim:
     number = row.attempt_count + 1
     changed = connection.execute(
         update(jobs)
-        .where(jobs.c.id == row.id, jobs.c.attempt_count == row.attempt_count, jobs.c.status.in_(_ACTIVE))
+        .where(jobs.c.id == row.id, jobs.c.attempt_count == row.attempt_count, jobs.c.status.in_(ACTIVE))
         .values(status="running", attempt_count=number, **_NO_PROGRESS, **taken_by(lease))
     )
     if changed.rowcount != 1:
-        raise _lost()
+        raise lost()
     connection.execute(
         insert(attempts).values(
             job_id=row.id,
@@ -195,58 +198,80 @@ def end_attempt(engine: Engine, claim: JobClaim, category: Category) -> None:
     def close(connection: Connection) -> None:
         row = connection.execute(select(jobs).where(claim.fence).with_for_update()).one_or_none()
         if row is None:
-            raise _lost()
-        retry = category.retryable and claim.attempt_number < claim.max_attempts
-        finished_at = close_attempt(connection, claim, "retryable_failed" if retry else "failed", error_category=category.value)
+            raise lost()
+        retry = (category.retryable or category in _STOPPED) and claim.attempt_number < claim.max_attempts
+        close_attempt(connection, claim, "retryable_failed" if retry else "failed", error_category=category.value)
         if not retry:
-            _fail_row(connection, row, claim.fence, category, finished_at)
+            _fail_row(connection, row, claim.fence, category)
             return
         wait = min(_MAX_RETRY_SECONDS, _RETRY_SECONDS * 2**claim.attempt_number)
-        seconds = _INTERRUPTED_SECONDS if category is Category.INTERRUPTED else wait
+        seconds = _STOPPED_SECONDS if category in _STOPPED else wait
         retry_after = func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, seconds)
         changed = connection.execute(
             update(jobs).where(claim.fence).values(status="pending", **RELEASED | {"retry_after": retry_after})
         )
         if changed.rowcount != 1:
-            raise _lost()
+            raise lost()
 
     in_transaction(engine, close)
 
 
-def close_attempt(connection: Connection, claim: JobClaim, outcome: str, **values: object) -> datetime:
-    """Close the claim's running attempt and return the time of it. Raises ScribeError (lease_lost)."""
-    return _one(
-        connection.execute(
-            update(attempts)
-            .where(
-                attempts.c.job_id == claim.job_id,
-                attempts.c.attempt_number == claim.attempt_number,
-                attempts.c.input_revision == claim.input_revision,
-                attempts.c.lease_token == claim.lease.token.get_secret_value(),
-                attempts.c.outcome == "running",
-            )
-            .values(outcome=outcome, finished_at=func.clock_timestamp(), **values)
-            .returning(attempts.c.finished_at)
-        ).scalar_one_or_none()
+def close_attempt(connection: Connection, claim: JobClaim, outcome: str, **values: object) -> None:
+    """Close the claim's running attempt. Raises ScribeError (lease_lost)."""
+    changed = connection.execute(
+        update(attempts)
+        .where(_attempt_of(claim), attempts.c.outcome == "running")
+        .values(outcome=outcome, finished_at=func.clock_timestamp(), **values)
+    )
+    if changed.rowcount != 1:
+        raise lost()
+
+
+def committed_revision(connection: Connection, claim: JobClaim) -> int | None:
+    """Return the revision that this very claim has committed already, or None: the answer to a commit can be lost."""
+    return connection.scalar(select(attempts.c.result_revision).where(_attempt_of(claim), attempts.c.outcome == "completed"))
+
+
+def _attempt_of(claim: JobClaim) -> ColumnElement[bool]:
+    return and_(
+        attempts.c.job_id == claim.job_id,
+        attempts.c.attempt_number == claim.attempt_number,
+        attempts.c.input_revision == claim.input_revision,
+        attempts.c.lease_token == claim.lease.token.get_secret_value(),
     )
 
 
-def _fail_row(connection: Connection, row: Any, fence: ColumnElement[bool], category: Category, at: datetime) -> None:
+def _fail_row(connection: Connection, row: Row[Any], fence: ColumnElement[bool], category: Category) -> None:
     message = _MESSAGES.get(category, _PROVIDER_MESSAGE)
-    changed = connection.execute(
+    finished_at = connection.execute(
         update(jobs)
         .where(fence)
         .values(status="failed", error=message, error_category=category.value, finished_at=func.clock_timestamp(), **RELEASED)
-    )
-    if changed.rowcount != 1:
-        raise _lost()
-    record_event(
+        .returning(jobs.c.finished_at)
+    ).scalar_one_or_none()
+    if finished_at is None:
+        raise lost()
+    record_job_event(
         connection,
         EventType.TRANSCRIPTION_FAILED,
+        row,
+        finished_at,
+        {"attemptNumber": row.attempt_count, "reason": message, "category": category.value},
+    )
+
+
+def record_job_event(
+    connection: Connection, event_type: EventType, row: Row[Any], at: datetime, data: Mapping[str, object]
+) -> None:
+    """Put an event about a job's row into the outbox; a job that superseded another says which."""
+    superseded = {} if row.supersedes is None else {"supersedes": str(row.supersedes)}
+    record_event(
+        connection,
+        event_type,
         workspace_id=row.workspace_id,
         item_image_id=row.item_image_id,
         at=at,
-        data={"jobId": str(row.id), "attemptNumber": row.attempt_count, "reason": message, "category": category.value},
+        data={"jobId": str(row.id)} | superseded | dict(data),
         job_id=row.id,
     )
 
@@ -256,14 +281,9 @@ def _write(engine: Engine, claim: JobClaim, values: Mapping[str, Any]) -> None:
         engine, lambda connection: connection.execute(update(jobs).where(claim.fence).values(**values)).rowcount
     )
     if changed != 1:
-        raise _lost()
+        raise lost()
 
 
-def _one(finished_at: datetime | None) -> datetime:
-    if finished_at is None:
-        raise _lost()
-    return finished_at
-
-
-def _lost() -> ScribeError:
+def lost() -> ScribeError:
+    """The error for a write that comes too late."""
     return ScribeError(Category.LEASE_LOST, "the job is no longer held by this worker")

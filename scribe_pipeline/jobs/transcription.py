@@ -1,17 +1,20 @@
 """Transcription as work for the loop: claim a job, have its lines read, commit the draft."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine
 
 from scribe_pipeline.contexts import ContextSnapshot
+from scribe_pipeline.database import in_transaction
 from scribe_pipeline.engines import LineText, Reading, transcribe, transcriber_version
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.jobs.completion import complete_job
-from scribe_pipeline.jobs.queue import JobClaim, claim_job, end_attempt, record_preflight, record_progress, renew_claim
+from scribe_pipeline.jobs.queue import JobClaim, claim_jobs, end_attempt, record_preflight, record_progress, renew_claim
 from scribe_pipeline.pages import Image, PageLine, load_head, load_image, read_lines
 
 
@@ -28,7 +31,10 @@ class TranscribedPage:
 
 
 class TranscriptionSource:
-    """The jobs of one batch, or all jobs. `on_page` hears what became of each attempt, after its commit."""
+    """The jobs of one batch, or all jobs; `pages` of them at most, if that is given.
+
+    `on_page` hears what became of each attempt, after its commit.
+    """
 
     def __init__(
         self,
@@ -37,34 +43,50 @@ class TranscriptionSource:
         lease_seconds: float,
         on_page: Callable[[TranscribedPage], None],
         batch_id: UUID | None = None,
+        pages: int | None = None,
     ) -> None:
         self.engine = engine
         self.store_url = store_url
         self.on_page = on_page
         self._lease_seconds = lease_seconds
         self._batch_id = batch_id
+        self.pages_left = pages
 
-    def claim(self) -> "TranscriptionUnit | None":
-        """Claim jobs until one needs an engine; those that do not are finished on the way."""
-        while claim := claim_job(self.engine, self._lease_seconds, self._batch_id):
+    def claim(self, limit: int) -> list["TranscriptionUnit"]:
+        """Claim jobs until some need an engine; those that do not are finished on the way."""
+        units: list[TranscriptionUnit] = []
+        while not units:
+            wanted = limit if self.pages_left is None else min(limit, self.pages_left)
+            claims = claim_jobs(self.engine, self._lease_seconds, wanted, self._batch_id) if wanted else []
+            if not claims:
+                break
+            if self.pages_left is not None:
+                self.pages_left -= len(claims)
             try:
-                unit = self._prepare(claim)
-            except ScribeError as error:
-                if error.category.stored:
-                    end_attempt(self.engine, claim, error.category)
-                elif error.category is not Category.LEASE_LOST:
-                    raise
-                continue
-            if unit is not None:
-                return unit
-        return None
+                units = [unit for claim in claims if (unit := self._unit(claim)) is not None]
+            except BaseException:
+                for claim in claims:
+                    with suppress(ScribeError):
+                        end_attempt(self.engine, claim, Category.INTERRUPTED)
+                raise
+        return units
+
+    def _unit(self, claim: JobClaim) -> "TranscriptionUnit | None":
+        """Return the work to be done, or None where there is none: the page has no lines, or cannot be transcribed."""
+        try:
+            return self._prepare(claim)
+        except ScribeError as error:
+            if error.category.stored:
+                end_attempt(self.engine, claim, error.category)
+            elif error.category is not Category.LEASE_LOST:
+                raise
+            return None
 
     def _prepare(self, claim: JobClaim) -> "TranscriptionUnit | None":
         """Check all that can be checked without an engine. None for a page without lines, which is complete as it is."""
         context = ContextSnapshot.from_text(claim.context_snapshot)
-        with self.engine.connect() as connection:
-            image = load_image(connection, claim.item_image_id)
-            head = load_head(connection, claim.item_image_id)
+        image = in_transaction(self.engine, partial(load_image, image_id=claim.item_image_id))
+        head = in_transaction(self.engine, partial(load_head, image_id=claim.item_image_id))
         if image is None or head is None:
             raise ScribeError(Category.PAGE_UNAVAILABLE, "the page is gone")
         if head.revision != claim.input_revision:

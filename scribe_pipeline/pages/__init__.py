@@ -1,6 +1,6 @@
 """Images and their canonical AnnotationPages: profile, revisions and derived index. Who may write a page is decided elsewhere."""
 
-from scribe_pipeline.pages.images import Image, canvas_uri, insert_image, load_image
+from scribe_pipeline.pages.images import Image, canvas_uri, find_image, insert_image, load_image
 from scribe_pipeline.pages.profile import (
     PageLine,
     build_page,
@@ -9,7 +9,8 @@ from scribe_pipeline.pages.profile import (
     plain_text,
     read_lines,
 )
-from scribe_pipeline.pages.revisions import Author, PageHead, create_page, load_head, replace_page
+from scribe_pipeline.pages.review import correction_distance, save_page
+from scribe_pipeline.pages.revisions import Author, PageHead, create_page, load_head, load_revision, replace_page
 
 __all__ = [
     "Author",
@@ -19,12 +20,16 @@ __all__ = [
     "build_page",
     "canvas_uri",
     "check_page",
+    "correction_distance",
     "create_page",
     "fill_lines",
+    "find_image",
     "insert_image",
     "load_head",
     "load_image",
+    "load_revision",
     "plain_text",
     "read_lines",
     "replace_page",
+    "save_page",
 ]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import ColumnElement, Connection, insert, select
 
 from scribe_pipeline.database.tables import item_images
 
@@ -41,8 +41,17 @@ def insert_image(connection: Connection, image: Image) -> None:
     connection.execute(insert(item_images).values(**vars(image)))
 
 
-def load_image(connection: Connection, image_id: UUID) -> Image | None:
+def load_image(connection: Connection, image_id: UUID | None) -> Image | None:
     """Return the image, or None if it is gone."""
+    return _one(connection, item_images.c.id == image_id)
+
+
+def find_image(connection: Connection, object_key: str) -> Image | None:
+    """Return the image whose bytes the object holds, or None."""
+    return _one(connection, item_images.c.object_key == object_key)
+
+
+def _one(connection: Connection, which: ColumnElement[bool]) -> Image | None:
     columns = [item_images.c[name] for name in Image.__dataclass_fields__]
-    row = connection.execute(select(*columns).where(item_images.c.id == image_id)).one_or_none()
+    row = connection.execute(select(*columns).where(which)).one_or_none()
     return None if row is None else Image(*row)

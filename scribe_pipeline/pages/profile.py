@@ -19,7 +19,7 @@ TEXT_GRANULARITY_CONTEXT = "http://iiif.io/api/extension/text-granularity/contex
 PRESENTATION_CONTEXT = "http://iiif.io/api/presentation/3/context.json"
 MEDIA_FRAGMENTS = "http://www.w3.org/TR/media-frags/"
 GRANULARITIES = ("page", "block", "paragraph", "line", "word", "glyph")
-_MAX_ID_BYTES = 512
+_MAX_PAGE_BYTES, _MAX_ANNOTATIONS, _MAX_ID_BYTES = 8 * 1024**2, 10_000, 512
 _HTTP_ADDRESS = re.compile(r"https?://[^\s/?#\[\]\ud800-\udfff]+[^\s\ud800-\udfff]*")
 _XYWH = re.compile(r"xywh=(?:pixel:)?(\d{1,10}),(\d{1,10}),(\d{1,10}),(\d{1,10})")
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
@@ -62,6 +62,14 @@ def fill_lines(payload: str, texts: Mapping[str, LineText]) -> str:
     return dump_json(page)
 
 
+def normal_form(payload: str) -> str:
+    """Return JSON text from outside in the form that is stored. Raises ScribeError (invalid_argument) for what is not JSON."""
+    try:
+        return dump_json(json.loads(payload))
+    except (ValueError, RecursionError):
+        raise _invalid("it is not JSON that can be stored") from None
+
+
 def index_rows(payload: str) -> list[dict[str, Any]]:
     """Return what the derived index holds of a page: id, granularity, position and text of each annotation."""
     return [
@@ -84,12 +92,14 @@ def plain_text(payload: str) -> str:
 def check_page(payload: str, image: Image) -> None:
     """Check a payload against the page profile. Raises ScribeError (invalid_argument) naming the first annotation at fault."""
     try:
-        payload.encode()
+        size = len(payload.encode())
         page = json.loads(payload, parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise _invalid("it is not JSON that can be stored") from None
     if not isinstance(page, dict) or page.get("type") != "AnnotationPage" or not isinstance(page.get("items"), list):
         raise _invalid("it is no AnnotationPage with items")
+    if size > _MAX_PAGE_BYTES or len(page["items"]) > _MAX_ANNOTATIONS:
+        raise _invalid("it is larger than 8 MiB or has more than 10,000 annotations")
     contexts = page.get("@context")
     if not isinstance(contexts, list) or TEXT_GRANULARITY_CONTEXT not in contexts or contexts[-1] != PRESENTATION_CONTEXT:
         raise _invalid("its @context must be a list with the text-granularity context that ends with the Presentation 3 context")

@@ -7,6 +7,7 @@ from uuid import UUID
 from sqlalchemy import Connection, delete, insert, select, update
 
 from scribe_pipeline.database.tables import annotation_page_revisions, annotation_pages, annotations
+from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.pages.images import Image
 from scribe_pipeline.pages.profile import check_page, index_rows
 
@@ -33,6 +34,19 @@ def load_head(connection: Connection, image_id: UUID) -> PageHead | None:
     columns = annotation_pages.c
     row = connection.execute(select(columns.revision, columns.payload).where(columns.item_image_id == image_id)).one_or_none()
     return None if row is None else PageHead(*row)
+
+
+def load_revision(connection: Connection, image_id: UUID, revision: int | None = None) -> PageHead:
+    """Return a revision of the page, the newest if none is named. Raises ScribeError (not_found)."""
+    columns = annotation_page_revisions.c
+    found = select(columns.revision, columns.payload).where(columns.item_image_id == image_id)
+    if revision is not None:
+        found = found.where(columns.revision == revision)
+    row = connection.execute(found.order_by(columns.revision.desc()).limit(1)).one_or_none()
+    if row is None:
+        which = "no page" if revision is None else f"no revision {revision}"
+        raise ScribeError(Category.NOT_FOUND, f"image {image_id} has {which}")
+    return PageHead(*row)
 
 
 def create_page(connection: Connection, image: Image, payload: str, author: Author) -> datetime:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from scribe_pipeline.engines import LineText
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.jobs import (
     JobClaim,
-    claim_job,
+    claim_jobs,
     complete_job,
     create_job,
     end_attempt,
@@ -29,8 +30,7 @@ from tests.houses import House
 
 def claimed(house: House, seconds: float = 60) -> JobClaim:
     """Claim a job that is there."""
-    claim = claim_job(house.engine, seconds)
-    assert claim is not None
+    (claim,) = claim_jobs(house.engine, seconds)
     return claim
 
 
@@ -83,7 +83,7 @@ def test_claim_and_attempt_stand_or_fall_together(house: House, monkeypatch: pyt
     monkeypatch.setattr("scribe_pipeline.jobs.queue.new_lease", lambda seconds: Lease("someone", first.lease.token, seconds))
     before = everything(house)
     with pytest.raises(DatabaseError):
-        claim_job(house.engine, 60)
+        claim_jobs(house.engine, 60)
     assert everything(house) == before
 
 
@@ -92,7 +92,7 @@ def test_no_attempt_without_the_jobs_change(house: House) -> None:
     house.job()
     house.execute("ALTER TABLE transcription_jobs ADD CONSTRAINT stop_it CHECK (status <> 'running')")
     with pytest.raises(DatabaseError):
-        claim_job(house.engine, 60)
+        claim_jobs(house.engine, 60)
     assert house.value("SELECT count(*) FROM transcription_job_attempts") == 0
     assert house.value("SELECT status || attempt_count FROM transcription_jobs") == "pending0"
 
@@ -114,7 +114,7 @@ def test_a_live_lease_is_not_taken(house: House) -> None:
     """R1: while the lease lives, nobody else gets the job."""
     house.job()
     claimed(house)
-    assert claim_job(house.engine, 60) is None
+    assert claim_jobs(house.engine, 60) == []
 
 
 def test_expired_lease_at_the_last_attempt_fails_the_job(house: House) -> None:
@@ -288,7 +288,7 @@ def test_no_job_for_another_workspaces_image(house: House) -> None:
     house.execute("INSERT INTO workspaces (id, name) VALUES (gen_random_uuid(), 'other')")
     other = house.value("SELECT id FROM workspaces WHERE name = 'other'")
     with pytest.raises(ScribeError), house.engine.begin() as connection:
-        create_job(connection, other, image.id, None, find_context(connection, other), 3)
+        create_job(connection, replace(image, workspace_id=other), find_context(connection, other), 3)
 
 
 def test_an_edited_context_does_not_reach_a_job(house: House) -> None:
@@ -321,7 +321,7 @@ def test_retries_wait_longer_each_time(house: House, attempt: int, seconds: int)
         end_attempt(house.engine, claimed(house), Category.UPSTREAM)
     wait = house.value("SELECT extract(epoch FROM retry_after - updated_at) FROM transcription_jobs")
     assert abs(float(wait) - seconds) < 1
-    assert claim_job(house.engine, 60) is None
+    assert claim_jobs(house.engine, 60) == []
 
 
 def test_permanent_failure_ends_the_job(house: House) -> None:
@@ -338,10 +338,10 @@ def test_many_claimers_one_winner_each(house: House) -> None:
     """R94: eight sessions that claim at once get eight different jobs, and no job twice."""
     jobs = {house.job() for _ in range(8)}
     with ThreadPoolExecutor(12) as pool:
-        got = list(pool.map(lambda _: claim_job(house.engine, 60), range(12)))
-    claims = [claim for claim in got if claim is not None]
-    while claim := claim_job(house.engine, 60):  # a claimer that meets only locked rows goes away with nothing
-        claims.append(claim)
+        got = list(pool.map(lambda _: claim_jobs(house.engine, 60), range(12)))
+    claims = [claim for batch in got for claim in batch]
+    while more := claim_jobs(house.engine, 60):  # a claimer that meets only locked rows goes away with nothing
+        claims += more
     assert len(claims) == 8
     assert {claim.job_id for claim in claims} == jobs
 
@@ -352,8 +352,7 @@ def test_a_claim_waits_for_nobody(house: House) -> None:
     with house.engine.begin() as busy:
         busy.execute(text("SELECT FROM transcription_jobs WHERE id = :id FOR UPDATE"), {"id": first})
         with ThreadPoolExecutor(1) as pool:
-            claim = pool.submit(claim_job, house.engine, 60).result(timeout=30)
-    assert claim is not None
+            (claim,) = pool.submit(claim_jobs, house.engine, 60).result(timeout=30)
     assert claim.job_id == second
 
 

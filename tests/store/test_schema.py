@@ -10,7 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from scribe_pipeline.database import DatabaseError, connect, is_current, upgrade
 from scribe_pipeline.database.tables import metadata
 from scribe_pipeline.errors import Category
-from scribe_pipeline.jobs import claim_job
+from scribe_pipeline.jobs import claim_jobs
 from tests.houses import House
 
 LEASE = "lease_owner = 'someone', lease_token = 'token', lease_until = clock_timestamp()"
@@ -41,7 +41,7 @@ def test_running_means_leased(house: House, change: str) -> None:
 def test_terminal_job_keeps_no_lease(house: House) -> None:
     """R1: a job that ends lets go of its lease."""
     job = house.job()
-    claim_job(house.engine, 60)
+    claim_jobs(house.engine, 60)
     change = "status = 'canceled', finished_at = clock_timestamp()"
     assert refused(house, f"UPDATE transcription_jobs SET {change} WHERE id = :id", id=job) == "transcription_jobs_lease"
 
@@ -97,14 +97,14 @@ def test_one_active_job_an_image(house: House) -> None:
 def test_attempt_is_evidence(house: House, statement: str) -> None:
     """R96: an attempt row never changes but for being closed, and is not deleted."""
     house.job()
-    claim_job(house.engine, 60)
+    claim_jobs(house.engine, 60)
     assert refused(house, statement) == "23001"
 
 
 def test_attempt_is_closed_once(house: House) -> None:
     """R96: a closed attempt is closed for good."""
     house.job()
-    claim_job(house.engine, 60)
+    claim_jobs(house.engine, 60)
     with pytest.raises(DatabaseError) as caught:
         house.execute(
             """WITH closed AS (UPDATE transcription_jobs SET status = 'canceled', finished_at = clock_timestamp(),

@@ -1,0 +1,59 @@
+"""Standing checks: what must hold at any time if the house works, whatever it works on. They look, and change nothing."""
+
+import dagster as dg
+from sqlalchemy import Engine
+
+from assets.specs import INGESTED_IMAGES, TRANSCRIBED_PAGES
+from resources import heartbeat_ages
+from scribe_pipeline.database import in_transaction
+from scribe_pipeline.jobs import queue_health
+
+WATCHED_SENSORS = ("ingest_batch_sensor", "transcription_queue_sensor")
+# A sensor ticks every few seconds; a lease is taken over within a minute, and within half an hour if all else fails.
+_MAX_SILENCE_SECONDS = 120
+_MAX_EXPIRED_SECONDS = 600
+_MAX_QUEUE_AGE_SECONDS = 3600
+
+
+@dg.asset_check(asset=INGESTED_IMAGES, description="Each sensor has looked within the last two minutes.")
+def sensor_heartbeats(database: dg.ResourceParam[Engine]) -> dg.AssetCheckResult:
+    """Pass if no sensor is silent."""
+    ages = heartbeat_ages(database)
+    silent = [name for name in WATCHED_SENSORS if ages.get(name, float("inf")) > _MAX_SILENCE_SECONDS]
+    return dg.AssetCheckResult(
+        passed=not silent,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=f"silent: {', '.join(silent)}" if silent else "all sensors look",
+        metadata={f"{name} (s ago)": ages[name] for name in WATCHED_SENSORS if name in ages},
+    )
+
+
+@dg.asset_check(asset=TRANSCRIBED_PAGES, description="No lease ran out more than ten minutes ago without being taken over.")
+def expired_leases(database: dg.ResourceParam[Engine]) -> dg.AssetCheckResult:
+    """Pass if somebody takes over from workers that vanish."""
+    health = in_transaction(database, lambda connection: queue_health(connection, _MAX_EXPIRED_SECONDS))
+    return dg.AssetCheckResult(
+        passed=health.expired_leases == 0,
+        severity=dg.AssetCheckSeverity.ERROR,
+        metadata={"expired": health.expired_leases, "running": health.running},
+    )
+
+
+@dg.asset_check(asset=TRANSCRIBED_PAGES, description="No job has been due for more than an hour.")
+def queue_age(database: dg.ResourceParam[Engine]) -> dg.AssetCheckResult:
+    """Pass, with a warning otherwise, if the queue is worked off faster than it grows."""
+    health = in_transaction(database, lambda connection: queue_health(connection, _MAX_EXPIRED_SECONDS))
+    return dg.AssetCheckResult(
+        passed=health.oldest_due_seconds <= _MAX_QUEUE_AGE_SECONDS,
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata={"oldest due (s)": health.oldest_due_seconds, "due": health.due},
+    )
+
+
+standing_checks = [sensor_heartbeats, expired_leases, queue_age]
+check_standing = dg.define_asset_job(
+    "standing_checks",
+    selection=dg.AssetSelection.checks(*standing_checks),
+    executor_def=dg.in_process_executor,
+    description="Looks at sensors, leases and the queue's age.",
+)

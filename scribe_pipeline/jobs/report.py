@@ -1,0 +1,188 @@
+"""What the queue looks like to an operator: read-only, and never a token."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, Select, func, or_, select
+
+from scribe_pipeline.database.tables import (
+    annotation_pages,
+    item_images,
+    operator_audit,
+    transcription_job_attempts,
+    transcription_jobs,
+)
+from scribe_pipeline.errors import Category, ScribeError
+
+jobs, attempts, images, audit = transcription_jobs, transcription_job_attempts, item_images, operator_audit
+
+
+@dataclass(frozen=True)
+class JobListing:
+    """A job as a list shows it. `age_seconds` is how long it has been due, or has run; None once it is over, or not due yet."""
+
+    id: UUID
+    item_image_id: UUID
+    page: str
+    status: str
+    age_seconds: float | None
+    attempt_count: int
+    max_attempts: int
+    input_revision: int
+    error_category: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class AttemptListing:
+    """One attempt, as evidence."""
+
+    attempt_number: int
+    outcome: str
+    error_category: str | None
+    input_revision: int
+    result_revision: int | None
+    lease_owner: str
+    started_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True)
+class AuditListing:
+    """An operator's intervention."""
+
+    actor: str
+    action: str
+    reason: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class JobDetail:
+    """All of a job that an operator may ask for. `page_revision` is the page's head now."""
+
+    job: JobListing
+    batch_id: UUID | None
+    supersedes: UUID | None
+    superseded_by: UUID | None
+    context_snapshot: str
+    total_segments: int
+    completed_segments: int
+    failed_segments: int
+    retry_after: datetime | None
+    lease_owner: str | None
+    lease_until: datetime | None
+    result_revision: int | None
+    page_revision: int | None
+    error: str | None
+    attempts: tuple[AttemptListing, ...]
+    audit: tuple[AuditListing, ...]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the page is what the job made of it."""
+        if self.result_revision is None:
+            return "no result"
+        if self.result_revision == self.job.input_revision + 1 == self.page_revision:
+            return "match"
+        if self.page_revision is not None and self.page_revision > self.result_revision:
+            return "match, revised since"
+        return "mismatch"
+
+
+@dataclass(frozen=True)
+class QueueHealth:
+    """How the queue stands: jobs that are due, the seconds since the first of them was, and leases that ran out long ago."""
+
+    due: int
+    oldest_due_seconds: float
+    running: int
+    expired_leases: int
+
+
+_AGE = func.extract(
+    "epoch",
+    func.clock_timestamp()
+    - select(attempts.c.started_at)
+    .where(attempts.c.job_id == jobs.c.id, attempts.c.attempt_number == jobs.c.attempt_count, jobs.c.status == "running")
+    .union_all(select(jobs.c.due_at).where(jobs.c.status == "pending", jobs.c.due_at <= func.clock_timestamp()))
+    .scalar_subquery(),
+)
+_LISTED = select(
+    jobs.c.id,
+    jobs.c.item_image_id,
+    images.c.label,
+    jobs.c.status,
+    _AGE,
+    jobs.c.attempt_count,
+    jobs.c.max_attempts,
+    jobs.c.input_revision,
+    jobs.c.error_category,
+    jobs.c.created_at,
+).join(images, images.c.id == jobs.c.item_image_id)
+
+
+def list_jobs(connection: Connection, *, status: str | None, batch_id: UUID | None, limit: int) -> list[JobListing]:
+    """Return the newest jobs, those of one status or batch if one is given."""
+    wanted = _LISTED.order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
+    if status is not None:
+        wanted = wanted.where(jobs.c.status == status)
+    if batch_id is not None:
+        wanted = wanted.where(jobs.c.batch_id == batch_id)
+    return [_listing(row) for row in connection.execute(wanted)]
+
+
+def load_job(connection: Connection, job_id: UUID) -> JobDetail:
+    """Return a job with its attempts in order. Raises ScribeError (not_found)."""
+    listed = connection.execute(_LISTED.where(jobs.c.id == job_id)).one_or_none()
+    if listed is None:
+        raise ScribeError(Category.NOT_FOUND, f"there is no job {job_id}")
+    job = connection.execute(
+        select(jobs, annotation_pages.c.revision.label("page_revision"))
+        .outerjoin(annotation_pages, annotation_pages.c.item_image_id == jobs.c.item_image_id)
+        .where(jobs.c.id == job_id)
+    ).one()
+    subjects = or_(audit.c.subject == f"job {job_id}", audit.c.subject == f"batch {job.batch_id}")
+    own = set(JobDetail.__dataclass_fields__) - {"job", "superseded_by", "attempts", "audit"}
+    return JobDetail(
+        job=_listing(listed),
+        superseded_by=connection.scalar(select(jobs.c.id).where(jobs.c.supersedes == job_id)),
+        attempts=_all(connection, AttemptListing, select(attempts).where(attempts.c.job_id == job_id), attempts.c.attempt_number),
+        audit=_all(connection, AuditListing, select(audit).where(subjects), audit.c.created_at),
+        **{name: getattr(job, name) for name in own},
+    )
+
+
+def queue_health(connection: Connection, expired_for_seconds: float) -> QueueHealth:
+    """Return how the queue stands; a lease counts as expired if that is longer ago than `expired_for_seconds`."""
+    now = func.clock_timestamp()
+    due_pending = (jobs.c.status == "pending") & (jobs.c.due_at <= now)
+    late = now - func.make_interval(0, 0, 0, 0, 0, 0, expired_for_seconds)
+    row = connection.execute(
+        select(
+            func.count().filter(due_pending),
+            func.coalesce(func.extract("epoch", now - func.min(jobs.c.due_at).filter(due_pending)), 0),
+            func.count().filter(jobs.c.status == "running"),
+            func.count().filter(jobs.c.status == "running", jobs.c.lease_until < late),
+        ).where(jobs.c.due_at.is_not(None))
+    ).one()
+    return QueueHealth(row[0], float(row[1]), row[2], row[3])
+
+
+def due_without_batch(connection: Connection) -> int:
+    """Return how many jobs are due that no open batch sees to, counted up to a thousand."""
+    due = select(jobs.c.id).where(jobs.c.batch_id.is_(None), jobs.c.due_at <= func.clock_timestamp()).limit(1000)
+    return connection.execute(select(func.count()).select_from(due.subquery())).scalar_one()
+
+
+def _all(connection: Connection, listing: Any, statement: Select[Any], order: Any) -> tuple[Any, ...]:
+    names = tuple(listing.__dataclass_fields__)
+    return tuple(listing(**{name: getattr(row, name) for name in names}) for row in connection.execute(statement.order_by(order)))
+
+
+def _listing(row: Row[Any]) -> JobListing:
+    values = list(row)
+    values[4] = None if values[4] is None else float(values[4])
+    return JobListing(*values)
