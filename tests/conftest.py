@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,19 @@ from sqlalchemy import Engine, create_engine, text
 
 from scribe_pipeline.database import EmbeddedServer, connect, is_current, sqlalchemy_url, upgrade
 from tests.houses import FakeEngines, House
+from tests.proofs import told
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 _TEMPLATE = "scribe_template"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the proofs of this run have counted."""
+    if told:
+        terminalreporter.section("proofs")
+        for line in told:
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +47,13 @@ def server() -> Iterator[EmbeddedServer]:
 @pytest.fixture
 def database_url(server: EmbeddedServer) -> Iterator[str]:
     """A migrated database for one test. When the test is over, no invariant may be broken in it."""
+    with fresh_database(server) as url:
+        yield url
+
+
+@contextmanager
+def fresh_database(server: EmbeddedServer) -> Iterator[str]:
+    """A migrated database; when it is given up, no invariant may be broken in it."""
     name = f"test_{uuid.uuid4().hex}"
     admin = create_engine(sqlalchemy_url(server.url("postgres")), isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:

@@ -11,12 +11,14 @@ from uuid import UUID
 
 import uuid_utils.compat as uuid_utils
 from PIL import Image as Picture
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, insert, text
 
 from scribe_pipeline.contexts import find_context
 from scribe_pipeline.database import in_transaction
+from scribe_pipeline.database.tables import ingest_batch_files, ingest_batches, items
 from scribe_pipeline.engines import EnginePool, ImageLimits, LineShape, LineText, Ticket
 from scribe_pipeline.engines.images import Pixels
+from scribe_pipeline.errors import Category
 from scribe_pipeline.ingest import (
     Batch,
     Collection,
@@ -28,8 +30,29 @@ from scribe_pipeline.ingest import (
     settle_batch,
 )
 from scribe_pipeline.ingest.collect import DeclaredFile
-from scribe_pipeline.jobs import TranscribedPage, TranscriptionSource, create_job, drain
-from scribe_pipeline.pages import Author, Image, build_page, canvas_uri, create_page, insert_image
+from scribe_pipeline.jobs import (
+    JobClaim,
+    TranscribedPage,
+    TranscriptionSource,
+    claim_jobs,
+    complete_job,
+    create_job,
+    drain,
+    insert_job,
+)
+from scribe_pipeline.pages import (
+    Author,
+    Image,
+    build_page,
+    canvas_uri,
+    create_page,
+    fill_lines,
+    insert_image,
+    load_head,
+    load_image,
+    read_lines,
+    save_page,
+)
 from scribe_pipeline.storage import new_object_key, open_store
 from scribe_pipeline.workspaces import workspace_id
 
@@ -41,6 +64,9 @@ def line_shape(top: int, left: int = 10, right: int = 390) -> LineShape:
     """A line 30 pixels high."""
     corners = ((left, top), (right, top), (right, top + 30), (left, top + 30))
     return LineShape(((left, top + 22), (right, top + 22)), corners)
+
+
+THREE_LINES = (line_shape(20), line_shape(70), line_shape(120))
 
 
 def png(width: int = 400, height: int = 300, colour: str = "white") -> bytes:
@@ -74,7 +100,7 @@ class InlinePool(EnginePool):
 class FakeEngines:
     """What the engines of a test say: the lines of every page, and for each crop a text or an error to raise."""
 
-    lines: tuple[LineShape, ...] = (line_shape(20), line_shape(70), line_shape(120))
+    lines: tuple[LineShape, ...] = THREE_LINES
     answer: Callable[[int], str | Exception] = lambda number: f"line {number}"
     segmented: int = 0
     asked_for: list[tuple[str, ...]] = field(default_factory=list)
@@ -126,7 +152,7 @@ class House:
         """Run a statement that changes rows, and return how many."""
         return in_transaction(self.engine, lambda connection: connection.execute(text(statement), values).rowcount)
 
-    def image(self, *, width: int = 400, height: int = 300) -> Image:
+    def image(self, *, width: int = 400, height: int = 300, workspace: str = "default") -> Image:
         """A stored image of an item of its own, without a page."""
         data = png(width, height)
         digest = hashlib.sha256(data).hexdigest()
@@ -134,7 +160,7 @@ class House:
         open_store(self.store_url).write(key, data, "test")
         image_id, item_id = uuid_utils.uuid7(), uuid_utils.uuid7()
         with self.engine.begin() as connection:
-            owner = workspace_id(connection, "default")
+            owner = workspace_id(connection, workspace)
             connection.execute(
                 text("INSERT INTO items (id, workspace_id, name, source_type) VALUES (:id, :owner, 'item', 'upload')"),
                 {"id": item_id, "owner": owner},
@@ -144,11 +170,11 @@ class House:
             insert_image(connection, image)
         return image
 
-    def page(self, *shapes: LineShape) -> Image:
+    def page(self, *shapes: LineShape, workspace: str = "default") -> Image:
         """An image whose page has these lines; three if none are given."""
-        image = self.image()
+        image = self.image(workspace=workspace)
         with self.engine.begin() as connection:
-            payload = build_page(image, shapes or (line_shape(20), line_shape(70), line_shape(120)))
+            payload = build_page(image, shapes or THREE_LINES)
             create_page(connection, image, payload, Author("ocr", "test"))
         return image
 
@@ -158,6 +184,76 @@ class House:
         with self.engine.begin() as connection:
             snapshot = find_context(connection, target.workspace_id, context)
             return create_job(connection, target, snapshot, max_attempts).job_id
+
+    def ingested(self, pages: int, incomplete: int = 0, *, max_attempts: int = 3) -> tuple[UUID, list[Image]]:
+        """A running batch as segmentation leaves it: images with page and pending job, then images that have no page yet."""
+        batch_id, item_id = uuid_utils.uuid7(), uuid_utils.uuid7()
+        images = []
+        with self.engine.begin() as connection:
+            owner = workspace_id(connection, "default")
+            snapshot = find_context(connection, owner)
+            connection.execute(insert(items).values(id=item_id, workspace_id=owner, name="batch", source_type="upload"))
+            connection.execute(
+                insert(ingest_batches).values(
+                    id=batch_id,
+                    workspace_id=owner,
+                    item_id=item_id,
+                    context_id=snapshot.context_id,
+                    context_snapshot=snapshot.to_text(),
+                    request_hash=hashlib.sha256(batch_id.bytes).hexdigest(),
+                    status="running",
+                )
+            )
+            for sequence in range(1, pages + incomplete + 1):
+                digest = hashlib.sha256(batch_id.bytes + bytes(sequence)).hexdigest()
+                image_id, key = uuid_utils.uuid7(), new_object_key(digest, "png")
+                uri = canvas_uri(PUBLIC_URL, image_id)
+                image = Image(image_id, owner, item_id, sequence, f"{sequence}.png", key, digest, 1000, "image/png", 400, 300, uri)
+                insert_image(connection, image)
+                connection.execute(
+                    insert(ingest_batch_files).values(
+                        batch_id=batch_id,
+                        sequence=sequence,
+                        frame=1,
+                        workspace_id=owner,
+                        filename=image.label,
+                        source_uri="file:///nowhere",
+                        size_bytes=1000,
+                        content_sha256=digest,
+                        status="completed" if sequence <= pages else "pending",
+                        max_attempts=max_attempts,
+                        object_key=key,
+                        item_image_id=image_id,
+                    )
+                )
+                if sequence <= pages:
+                    create_page(connection, image, build_page(image, THREE_LINES), Author("ocr", "test"))
+                    insert_job(connection, image, batch_id, snapshot, 1, max_attempts)
+                images.append(image)
+        return batch_id, images
+
+    def claim(self, seconds: float = 60) -> JobClaim:
+        """Claim the one job that is due first."""
+        (claim,) = claim_jobs(self.engine, seconds)
+        return claim
+
+    def complete(self, claim: JobClaim, text_of_lines: str = "text", failed: int = 0) -> int:
+        """Commit the same text for every line of the claim's page but the last `failed` ones, and return the new revision."""
+        with self.engine.connect() as connection:
+            image, head = load_image(connection, claim.item_image_id), load_head(connection, claim.item_image_id)
+        assert image is not None and head is not None
+        ids = [line.annotation_id for line in read_lines(head.payload)]
+        read = len(ids) - failed
+        texts = {annotation_id: LineText(text_of_lines, 0.9) for annotation_id in ids[:read]}
+        return complete_job(self.engine, claim, image, texts, dict.fromkeys(ids[read:], Category.UPSTREAM))
+
+    def save(self, image_id: UUID, expected: int, text_of_line: str = "by hand") -> int:
+        """Save the page as a person would who has corrected its first line, and return the new revision."""
+        with self.engine.connect() as connection:
+            head = load_head(connection, image_id)
+        assert head is not None
+        corrected = fill_lines(head.payload, {read_lines(head.payload)[0].annotation_id: LineText(text_of_line, 1)})
+        return save_page(self.engine, image_id, expected, corrected, "reader")
 
     def image_of(self, job_id: UUID) -> UUID:
         """The image that a job works on."""

@@ -45,12 +45,57 @@ LEFT JOIN LATERAL (
 ) AS index ON true
 WHERE head.listed IS DISTINCT FROM index.listed;
 
+-- I4 an event has one delivery for each webhook that its workspace had by then
+SELECT event.id, subscription.id FROM event_outbox AS event
+JOIN webhook_subscriptions AS subscription
+    ON subscription.workspace_id = event.workspace_id AND subscription.created_at < event.created_at
+LEFT JOIN webhook_deliveries AS delivery ON delivery.event_id = event.id AND delivery.subscription_id = subscription.id
+WHERE delivery.id IS NULL;
+
+-- I4 a job that failed or was canceled has one event that says so
+SELECT job.id, job.status FROM transcription_jobs AS job
+WHERE job.status IN ('failed', 'canceled') AND (
+    SELECT count(*) FROM event_outbox AS event
+    WHERE event.job_id = job.id AND event.event_type = 'dev.scribe.transcription.' || job.status) <> 1;
+
+-- I4 an event of a job says what its row says
+SELECT event.id, event.event_type, job.status FROM event_outbox AS event JOIN transcription_jobs AS job ON job.id = event.job_id
+WHERE event.event_type <> 'dev.scribe.transcription.' || job.status;
+
 -- I5 the revisions of a page are 1 to head, and the head's payload is the last one's
 SELECT page.item_image_id, page.revision FROM annotation_pages AS page
 LEFT JOIN annotation_page_revisions AS revision ON revision.item_image_id = page.item_image_id
 GROUP BY page.item_image_id, page.revision, page.payload
 HAVING count(revision.revision) <> page.revision OR max(revision.revision) IS DISTINCT FROM page.revision
     OR max(revision.payload) FILTER (WHERE revision.revision = page.revision) IS DISTINCT FROM page.payload;
+
+-- I6 a revision of a job names as its input the one before it, so that no person's revision is passed over
+SELECT revision.item_image_id, revision.revision FROM annotation_page_revisions AS revision
+JOIN transcription_jobs AS job ON job.id = revision.job_id
+WHERE revision.author_kind = 'ocr' AND revision.revision <> job.input_revision + 1;
+
+-- I6 a person's revision has one event
+SELECT revision.item_image_id, revision.revision FROM annotation_page_revisions AS revision
+WHERE revision.author_kind = 'human' AND (
+    SELECT count(*) FROM event_outbox AS event
+    WHERE event.item_image_id = revision.item_image_id AND event.event_type = 'dev.scribe.annotations.saved'
+      AND (event.body::jsonb -> 'data' ->> 'revision')::integer = revision.revision) <> 1;
+
+-- I7 a canceled batch has nothing open and no image without a page, and nothing of it was written later than the cancel
+SELECT batch.id FROM ingest_batches AS batch
+WHERE batch.status = 'canceled' AND (
+    EXISTS (SELECT FROM ingest_batch_files AS file WHERE file.batch_id = batch.id AND file.status IN ('pending', 'processing'))
+    OR EXISTS (SELECT FROM transcription_jobs AS job WHERE job.batch_id = batch.id AND job.status IN ('pending', 'running'))
+    OR EXISTS (SELECT FROM item_images AS image WHERE image.item_id = batch.item_id
+               AND NOT EXISTS (SELECT FROM annotation_pages AS page WHERE page.item_image_id = image.id))
+    OR EXISTS (SELECT FROM transcription_jobs AS job JOIN annotation_page_revisions AS revision ON revision.job_id = job.id
+               WHERE job.batch_id = batch.id AND revision.created_at > batch.finished_at));
+
+-- I10 an object that a canceled batch has stored belongs to an image or waits to be removed
+SELECT file.batch_id, file.sequence, file.object_key FROM ingest_batch_files AS file
+LEFT JOIN item_images AS image ON image.object_key = file.object_key
+LEFT JOIN resource_cleanup_outbox AS cleanup ON cleanup.kind = 'upload_blob' AND cleanup.resource_key = file.object_key
+WHERE file.status = 'canceled' AND file.object_key IS NOT NULL AND image.id IS NULL AND cleanup.id IS NULL;
 
 -- the current baseline of an image is one of its own
 SELECT pointer.item_image_id FROM current_ocr_runs AS pointer
@@ -69,9 +114,13 @@ WHERE batch.status IN ('completed', 'failed') AND (
     EXISTS (SELECT FROM ingest_batch_files AS file WHERE file.batch_id = batch.id AND file.status IN ('pending', 'processing'))
     OR EXISTS (SELECT FROM transcription_jobs AS job WHERE job.batch_id = batch.id AND job.status IN ('pending', 'running')));
 
--- I16 no lease token in an event or a page
+-- I16 no lease token where it does not belong
 SELECT attempt.job_id FROM transcription_job_attempts AS attempt
-JOIN event_outbox AS event ON strpos(event.body, attempt.lease_token) > 0;
+WHERE EXISTS (SELECT FROM event_outbox AS event WHERE strpos(event.body, attempt.lease_token) > 0)
+   OR EXISTS (SELECT FROM annotation_page_revisions AS revision WHERE strpos(revision.payload, attempt.lease_token) > 0)
+   OR EXISTS (SELECT FROM operator_audit AS entry WHERE strpos(to_jsonb(entry)::text, attempt.lease_token) > 0)
+   OR EXISTS (SELECT FROM transcription_jobs AS job
+              WHERE strpos((to_jsonb(job) - 'lease_token')::text, attempt.lease_token) > 0);
 
 -- I17 item_images: item
 SELECT child.id FROM item_images AS child LEFT JOIN items AS parent ON parent.id = child.item_id WHERE parent.id IS NULL;
@@ -133,6 +182,18 @@ SELECT child.id FROM ingest_batches AS child LEFT JOIN contexts AS parent ON par
 SELECT child.id FROM event_outbox AS child LEFT JOIN item_images AS parent ON parent.id = child.item_image_id
 WHERE child.item_image_id IS NOT NULL AND parent.id IS NULL;
 
+-- I17 transcription_jobs: superseded job of the same image
+SELECT child.id FROM transcription_jobs AS child
+LEFT JOIN transcription_jobs AS parent ON parent.id = child.supersedes AND parent.item_image_id = child.item_image_id
+WHERE child.supersedes IS NOT NULL AND (parent.id IS NULL OR parent.status <> 'superseded');
+
+-- I17 webhook_deliveries: event
+SELECT child.id FROM webhook_deliveries AS child LEFT JOIN event_outbox AS parent ON parent.id = child.event_id WHERE parent.id IS NULL;
+
+-- I17 webhook_deliveries: subscription
+SELECT child.id FROM webhook_deliveries AS child
+LEFT JOIN webhook_subscriptions AS parent ON parent.id = child.subscription_id WHERE parent.id IS NULL;
+
 -- I17 event_outbox: job
 SELECT child.id FROM event_outbox AS child LEFT JOIN transcription_jobs AS parent ON parent.id = child.job_id
 WHERE child.job_id IS NOT NULL AND parent.id IS NULL;
@@ -144,5 +205,6 @@ SELECT owned.workspace_id FROM (
     UNION SELECT workspace_id FROM annotation_page_revisions UNION SELECT workspace_id FROM annotations
     UNION SELECT workspace_id FROM transcription_jobs UNION SELECT workspace_id FROM transcription_job_attempts
     UNION SELECT workspace_id FROM ocr_runs UNION SELECT workspace_id FROM current_ocr_runs
-    UNION SELECT workspace_id FROM event_outbox) AS owned
+    UNION SELECT workspace_id FROM event_outbox UNION SELECT workspace_id FROM webhook_subscriptions
+    UNION SELECT workspace_id FROM webhook_deliveries UNION SELECT workspace_id FROM resource_cleanup_outbox) AS owned
 LEFT JOIN workspaces AS parent ON parent.id = owned.workspace_id WHERE parent.id IS NULL;

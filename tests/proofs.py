@@ -5,6 +5,9 @@ import random
 import tomllib
 from pathlib import Path
 
+# What the proofs of this run have counted; shown at its end.
+told: list[str] = []
+
 _TABLE = Path(__file__).with_name("sizes.toml")
 
 
@@ -20,3 +23,8 @@ def seeded(proof: str) -> random.Random:
     seed = int(os.environ.get("SCRIBE_PROOF_SEED", random.SystemRandom().randrange(10**9)))
     print(f"{proof}: SCRIBE_PROOF_SEED={seed}")  # noqa: T201 - shown when the proof fails
     return random.Random(seed)
+
+
+def tell(line: str) -> None:
+    """Have a line about a proof shown at the end of the run."""
+    told.append(line)

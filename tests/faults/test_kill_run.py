@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, text
 from scribe_pipeline.database import sqlalchemy_url
 from tests.commands import SCRIBE, scribe, scribe_json
 from tests.conftest import ROOT, broken_invariants
-from tests.proofs import seeded, size_of
+from tests.proofs import seeded, size_of, tell
 
 SAMPLES = [ROOT / "samples" / "letter.jpg", ROOT / "samples" / "newspaper.png"]
 
@@ -50,7 +50,7 @@ def test_a_killed_run_is_finished_by_the_next(environment: dict[str, str]) -> No
         assert list((Path(environment["SCRIBE_HOME"]) / "blobs").glob(".scribe-upload-*")) == [], told
         assert unowned_objects(environment, url) == [], told
         assert unfinished_runs(environment) == [], told
-    print(f"{in_middle} of {size_of('kill_run')} were killed after their batch was made")  # noqa: T201
+    tell(f"kill_run: {size_of('kill_run')} kills, {in_middle} of them after the batch was made")
 
 
 def unowned_objects(environment: dict[str, str], url: str) -> list[str]:

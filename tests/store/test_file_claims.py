@@ -19,8 +19,7 @@ def test_the_next_claim_removes_what_a_dead_one_left(house: House, engines: Fake
     """R51: a worker killed while it stored a scan leaves neither a temporary nor an object that nobody refers to."""
     work = Work(house, house.batch({"a.png": png()}, tmp_path))
     source = ValidationSource(house.settings, work.batch.id, lambda _: None, work.refused.append)
-    dead = source.claim()
-    assert dead is not None
+    (dead,) = source.claim(1)
     dead.task(*dead.arguments)
     folder = Path(house.store_url)
     (folder / f".scribe-upload-{work.batch.id}-1-1-left").write_bytes(b"half")
@@ -37,8 +36,7 @@ def test_an_interrupted_claim_leaves_nothing(house: House, engines: FakeEngines,
     """R51: what an interrupted worker had stored is removed by the next claim, too."""
     work = Work(house, house.batch({"a.png": png()}, tmp_path))
     source = ValidationSource(house.settings, work.batch.id, lambda _: None, work.refused.append)
-    stopped = source.claim()
-    assert stopped is not None
+    (stopped,) = source.claim(1)
     stopped.task(*stopped.arguments)
     stopped.fail(Category.INTERRUPTED, "the run was interrupted")
     work.all()
@@ -49,11 +47,10 @@ def test_a_late_file_worker_writes_nothing(house: House, engines: FakeEngines, t
     """R10: a batch file is fenced like a job: after another claim the old one can neither finish nor fail nor renew."""
     work = Work(house, house.batch({"a.png": png()}, tmp_path))
     source = ValidationSource(house.settings, work.batch.id, lambda _: None, work.refused.append)
-    late = source.claim()
-    assert late is not None
+    (late,) = source.claim(1)
     result = late.task(*late.arguments)
     house.expire_lease("ingest_batch_files")
-    assert source.claim() is not None
+    assert source.claim(1)
     assert not late.renew()
     for write in (lambda: late.finish(result), lambda: late.fail(Category.DAMAGED, "late")):
         with pytest.raises(ScribeError) as caught:
@@ -94,7 +91,7 @@ def test_interruption_gives_everything_back(
 ) -> None:
     """R86: whoever is interrupted lets go of what it holds, so that the next run need not wait for the lease."""
     batch = house.batch({"a.png": png(), "b.png": png(colour="red")}, tmp_path)
-    monkeypatch.setattr("scribe_pipeline.jobs.loop._watch", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("scribe_pipeline.jobs.loop.wait", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         Work(house, batch).validate()
     assert house.rows("SELECT status FROM ingest_batch_files") == [("pending",), ("pending",)]
@@ -119,15 +116,14 @@ def test_a_file_that_fails_for_good_leaves_nothing(house: House, engines: FakeEn
     work = Work(house, house.batch({"a.png": png()}, tmp_path))
     house.execute("UPDATE ingest_batch_files SET max_attempts = 1")
     source = ValidationSource(house.settings, work.batch.id, lambda _: None, work.refused.append)
-    unit = source.claim()
-    assert unit is not None
+    (unit,) = source.claim(1)
     unit.task(*unit.arguments)
     assert len(list(Path(house.store_url).iterdir())) == 1
     if end == "refused":
         unit.fail(Category.DAMAGED, "a.png is damaged")
     else:
         house.expire_lease("ingest_batch_files")
-        assert source.claim() is None
+        assert source.claim(1) == []
     assert list(Path(house.store_url).iterdir()) == []
     assert len(work.refused) == 1
 
@@ -136,11 +132,9 @@ def test_a_late_stored_scan_is_removed(house: House, engines: FakeEngines, tmp_p
     """R10, R87: a worker that stores a scan after another has taken over removes it when its commit is refused."""
     work = Work(house, house.batch({"a.png": png()}, tmp_path))
     source = ValidationSource(house.settings, work.batch.id, lambda _: None, work.refused.append)
-    late = source.claim()
-    assert late is not None
+    (late,) = source.claim(1)
     house.expire_lease("ingest_batch_files")
-    winner = source.claim()
-    assert winner is not None
+    (winner,) = source.claim(1)
     result = late.task(*late.arguments)
     winner.finish(winner.task(*winner.arguments))
     with pytest.raises(ScribeError):
@@ -153,8 +147,7 @@ def test_an_interrupt_costs_no_attempt(house: House, tmp_path: Path) -> None:
     batch = house.batch({"a.png": png()}, tmp_path)
     source = ValidationSource(house.settings, batch.id, lambda _: None, lambda _: None)
     for _ in range(5):
-        unit = source.claim()
-        assert unit is not None
+        (unit,) = source.claim(1)
         unit.fail(Category.INTERRUPTED, "the run was interrupted")
     assert house.rows("SELECT status, attempt_count FROM ingest_batch_files") == [("pending", 0)]
 
@@ -183,10 +176,10 @@ def test_a_database_that_does_not_answer_loses_no_lease(house: House, engines: F
     units = [Unit()]
 
     class Source:
-        def claim(self) -> Unit | None:
-            return units.pop() if units else None
+        def claim(self, limit: int) -> list[Unit]:
+            return [units.pop()] if units else []
 
-    drain([Source()], InlinePool(), 60, 60)
+    drain([Source()], InlinePool(), 60, 60, sleep=lambda seconds: None)
     assert calls == ["renew", "finish"]
 
 

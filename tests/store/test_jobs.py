@@ -12,36 +12,18 @@ from sqlalchemy import Connection, event, text
 
 from scribe_pipeline.contexts import find_context
 from scribe_pipeline.database import DatabaseError, Lease, in_transaction
-from scribe_pipeline.engines import LineText
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.jobs import (
     JobClaim,
     claim_jobs,
-    complete_job,
     create_job,
     end_attempt,
     record_preflight,
     record_progress,
     renew_claim,
 )
-from scribe_pipeline.pages import fill_lines, load_head, load_image, plain_text, read_lines
+from scribe_pipeline.pages import load_head, plain_text
 from tests.houses import House
-
-
-def claimed(house: House, seconds: float = 60) -> JobClaim:
-    """Claim a job that is there."""
-    (claim,) = claim_jobs(house.engine, seconds)
-    return claim
-
-
-def complete(house: House, claim: JobClaim, text_of_lines: str = "text") -> int:
-    """Commit the same text for every line of the claim's page."""
-    with house.engine.connect() as connection:
-        image, head = load_image(connection, claim.item_image_id), load_head(connection, claim.item_image_id)
-    assert image is not None
-    assert head is not None
-    texts = {line.annotation_id: LineText(text_of_lines, 0.9) for line in read_lines(head.payload)}
-    return complete_job(house.engine, claim, image, texts, {})
 
 
 def everything(house: House) -> dict[str, list[Any]]:
@@ -57,7 +39,7 @@ def test_claims_leave_attempt_rows(house: House) -> None:
     """R4: after n claims there are n attempts, numbered 1 to n, each with snapshot, revision, owner, token and start."""
     job = house.job(max_attempts=5)
     for _ in range(4):
-        claimed(house)
+        house.claim()
         house.expire_lease()
     rows = house.rows("SELECT * FROM transcription_job_attempts WHERE job_id = :id ORDER BY attempt_number", id=job)
     assert [row.attempt_number for row in rows] == [1, 2, 3, 4]
@@ -68,7 +50,7 @@ def test_claims_leave_attempt_rows(house: House) -> None:
 def test_attempt_freezes_the_jobs_snapshot(house: House) -> None:
     """R96: the attempt's snapshot is the job's, byte for byte, and so is its input revision."""
     house.job()
-    claimed(house)
+    house.claim()
     assert house.value(
         """SELECT a.context_snapshot = j.context_snapshot AND a.input_revision = j.input_revision
            FROM transcription_job_attempts a JOIN transcription_jobs j ON j.id = a.job_id"""
@@ -78,7 +60,7 @@ def test_attempt_freezes_the_jobs_snapshot(house: House) -> None:
 def test_claim_and_attempt_stand_or_fall_together(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """R5: a token that was given before breaks the attempt's insert, and then the job is as it was."""
     house.job()
-    first = claimed(house)
+    first = house.claim()
     house.job()
     monkeypatch.setattr("scribe_pipeline.jobs.queue.new_lease", lambda seconds: Lease("someone", first.lease.token, seconds))
     before = everything(house)
@@ -100,9 +82,9 @@ def test_no_attempt_without_the_jobs_change(house: House) -> None:
 def test_reclaim_closes_the_lost_attempt_first(house: House) -> None:
     """R6: attempt 1 ends as lease_expired, not after attempt 2 began, and their tokens differ."""
     house.job()
-    first = claimed(house)
+    first = house.claim()
     house.expire_lease()
-    second = claimed(house)
+    second = house.claim()
     old, new = house.rows("SELECT * FROM transcription_job_attempts ORDER BY attempt_number")
     assert (old.outcome, new.outcome) == ("lease_expired", "running")
     assert old.finished_at <= new.started_at
@@ -113,16 +95,16 @@ def test_reclaim_closes_the_lost_attempt_first(house: House) -> None:
 def test_a_live_lease_is_not_taken(house: House) -> None:
     """R1: while the lease lives, nobody else gets the job."""
     house.job()
-    claimed(house)
+    house.claim()
     assert claim_jobs(house.engine, 60) == []
 
 
 def test_expired_lease_at_the_last_attempt_fails_the_job(house: House) -> None:
     """R6: a job whose last worker vanished fails with its category and one event; the claim goes on to the next job."""
     job, other = house.job(max_attempts=1), house.job()
-    claimed(house)
+    house.claim()
     house.expire_lease()
-    assert claimed(house).job_id == other
+    assert house.claim().job_id == other
     row = house.rows("SELECT * FROM transcription_jobs WHERE id = :id", id=job)[0]
     assert (row.status, row.error_category) == ("failed", "attempts_exhausted")
     assert house.value("SELECT event_type FROM event_outbox WHERE job_id = :id", id=job) == "dev.scribe.transcription.failed"
@@ -133,7 +115,7 @@ LATE_WRITES: dict[str, Callable[[House, JobClaim], object]] = {
     "preflight": lambda house, claim: record_preflight(house.engine, claim, {"segments": 9}, 9),
     "defer": lambda house, claim: end_attempt(house.engine, claim, Category.TIMEOUT),
     "fail": lambda house, claim: end_attempt(house.engine, claim, Category.AUTHENTICATION),
-    "complete": lambda house, claim: complete(house, claim),
+    "complete": lambda house, claim: house.complete(claim),
 }
 
 
@@ -141,9 +123,9 @@ LATE_WRITES: dict[str, Callable[[House, JobClaim], object]] = {
 def test_an_old_token_writes_nothing(house: House, write: str) -> None:
     """R10: with the old token no page is committed, and nothing else changes either."""
     house.job()
-    late = claimed(house)
+    late = house.claim()
     house.expire_lease()
-    claimed(house)
+    house.claim()
     before = everything(house)
     with pytest.raises(ScribeError) as caught:
         LATE_WRITES[write](house, late)
@@ -164,7 +146,7 @@ def test_an_old_token_writes_nothing(house: House, write: str) -> None:
 def test_every_part_of_the_fence_counts(house: House, write: str, change: dict[str, Any]) -> None:
     """R10: attempt, input revision and token must each be the right one."""
     house.job()
-    claim = claimed(house)
+    claim = house.claim()
     forged = JobClaim(**(vars(claim) | change))
     before = everything(house)
     assert not renew_claim(house.engine, forged)
@@ -176,7 +158,7 @@ def test_every_part_of_the_fence_counts(house: House, write: str, change: dict[s
 def test_renewal_moves_the_deadline(house: House) -> None:
     """R1: whoever holds the lease can renew it, and nobody whose lease has run out."""
     house.job()
-    claim = claimed(house, seconds=30)
+    claim = house.claim(30)
     before = house.value("SELECT lease_until FROM transcription_jobs")
     assert renew_claim(house.engine, claim)
     assert house.value("SELECT lease_until FROM transcription_jobs") > before
@@ -187,16 +169,16 @@ def test_renewal_moves_the_deadline(house: House) -> None:
 def test_a_lease_that_ran_out_but_was_not_taken_may_still_commit(house: House) -> None:
     """R10: it is the reclaim that kills a token, not the clock."""
     house.job()
-    claim = claimed(house)
+    claim = house.claim()
     house.expire_lease()
-    assert complete(house, claim) == 2
+    assert house.complete(claim) == 2
 
 
 def test_completion_commits_everything(house: House) -> None:
     """R121, R13: page, index, baseline, attempt, job and one event, with the result revision of the page."""
     image = house.page()
     job = house.job(image)
-    assert complete(house, claimed(house), "Dear Sir") == 2
+    assert house.complete(house.claim(), "Dear Sir") == 2
     row = house.rows("SELECT * FROM transcription_jobs WHERE id = :id", id=job)[0]
     assert (row.status, row.result_revision, row.total_segments, row.completed_segments, row.failed_segments, row.passed) == (
         "completed", 2, 3, 3, 0, True,
@@ -230,7 +212,7 @@ COMPLETION_WRITES = (
 def test_completion_is_all_or_nothing(house: House, statement: str) -> None:
     """R13, R121: a failure right after any one of its writes undoes them all, and the job can still be completed."""
     house.job()
-    claim = claimed(house)
+    claim = house.claim()
     before = everything(house)
     hits = []
 
@@ -241,28 +223,22 @@ def test_completion_is_all_or_nothing(house: House, statement: str) -> None:
 
     event.listen(house.engine, "after_cursor_execute", fail)
     with pytest.raises(RuntimeError):
-        complete(house, claim)
+        house.complete(claim)
     event.remove(house.engine, "after_cursor_execute", fail)
     assert hits
     assert everything(house) == before
-    assert complete(house, claim) == 2
+    assert house.complete(claim) == 2
 
 
 def test_completion_on_a_changed_page_writes_nothing(house: House) -> None:
     """R13: the page's compare-and-swap decides over everything else."""
     image = house.page()
     house.job(image)
-    claim = claimed(house)
-    with house.engine.begin() as connection:
-        from scribe_pipeline.pages import Author, replace_page
-
-        head = load_head(connection, image.id)
-        assert head is not None
-        human = fill_lines(head.payload, {read_lines(head.payload)[0].annotation_id: LineText("by hand", 1)})
-        assert replace_page(connection, image, 1, human, Author("human", "reader")) == 2
+    claim = house.claim()
+    assert house.save(image.id, 1) == 2
     before = everything(house)
     with pytest.raises(ScribeError) as caught:
-        complete(house, claim)
+        house.complete(claim)
     assert caught.value.category is Category.PAGE_CHANGED
     assert everything(house) == before
 
@@ -295,7 +271,7 @@ def test_an_edited_context_does_not_reach_a_job(house: House) -> None:
     """R2: the claim carries the context as it was when the job was made."""
     house.job()
     house.execute("UPDATE contexts SET transcription_model = 'another', system_prompt = 'other', temperature = 1")
-    snapshot = claimed(house).context_snapshot
+    snapshot = house.claim().context_snapshot
     assert '"transcription_model":"PP-OCRv6_rec_small"' in snapshot
     assert '"system_prompt":null' in snapshot
 
@@ -303,12 +279,12 @@ def test_an_edited_context_does_not_reach_a_job(house: House) -> None:
 def test_progress_is_reset_by_a_claim(house: House) -> None:
     """R95: progress belongs to an attempt."""
     house.job()
-    claim = claimed(house)
+    claim = house.claim()
     record_preflight(house.engine, claim, {"segments": 3}, 3)
     record_progress(house.engine, claim, 1, 1)
     assert house.rows("SELECT total_segments, completed_segments, failed_segments FROM transcription_jobs") == [(3, 1, 1)]
     house.expire_lease()
-    claimed(house)
+    house.claim()
     assert house.rows("SELECT total_segments, completed_segments, failed_segments FROM transcription_jobs") == [(0, 0, 0)]
 
 
@@ -318,7 +294,7 @@ def test_retries_wait_longer_each_time(house: House, attempt: int, seconds: int)
     house.job(max_attempts=9)
     for _ in range(attempt):
         house.execute("UPDATE transcription_jobs SET retry_after = NULL")
-        end_attempt(house.engine, claimed(house), Category.UPSTREAM)
+        end_attempt(house.engine, house.claim(), Category.UPSTREAM)
     wait = house.value("SELECT extract(epoch FROM retry_after - updated_at) FROM transcription_jobs")
     assert abs(float(wait) - seconds) < 1
     assert claim_jobs(house.engine, 60) == []
@@ -327,7 +303,7 @@ def test_retries_wait_longer_each_time(house: House, attempt: int, seconds: int)
 def test_permanent_failure_ends_the_job(house: House) -> None:
     """A failure that cannot pass ends the job at once, with the closed list's words and one event."""
     house.job()
-    end_attempt(house.engine, claimed(house), Category.AUTHENTICATION)
+    end_attempt(house.engine, house.claim(), Category.AUTHENTICATION)
     row = house.rows("SELECT status, error, error_category, retry_after FROM transcription_jobs")[0]
     assert row == ("failed", "transcription provider request failed", "authentication", None)
     assert house.value("SELECT outcome FROM transcription_job_attempts") == "failed"
@@ -386,7 +362,7 @@ def test_a_deadlock_is_tried_again(house: House) -> None:
 def test_database_errors_tell_no_token(house: House) -> None:
     """The driver's words print the failing row; ours do not."""
     house.job()
-    claim = claimed(house)
+    claim = house.claim()
     token = claim.lease.token.get_secret_value()
     with pytest.raises(DatabaseError) as caught:
         house.execute("UPDATE transcription_jobs SET attempt_count = 99")
@@ -399,5 +375,5 @@ def test_database_errors_tell_no_token(house: House) -> None:
 def test_every_category_can_end_an_attempt(house: House, category: Category) -> None:
     """R95: whatever an engine may say, the job and its attempt can be closed with it."""
     house.job(max_attempts=1)
-    end_attempt(house.engine, claimed(house), category)
+    end_attempt(house.engine, house.claim(), category)
     assert house.rows("SELECT status, error_category FROM transcription_jobs") == [("failed", category.value)]

@@ -10,7 +10,8 @@ from alembic.runtime.migration import MigrationContext
 from scribe_pipeline.database import DatabaseError, connect, is_current, upgrade
 from scribe_pipeline.database.tables import metadata
 from scribe_pipeline.errors import Category
-from scribe_pipeline.jobs import claim_jobs
+from scribe_pipeline.events import Operator
+from scribe_pipeline.jobs import cancel_job, claim_jobs
 from tests.houses import House
 
 LEASE = "lease_owner = 'someone', lease_token = 'token', lease_until = clock_timestamp()"
@@ -50,7 +51,7 @@ def test_terminal_job_keeps_no_lease(house: House) -> None:
 def test_input_revision_is_positive(house: House, revision: str) -> None:
     """R3: a job's input revision is there and greater than zero."""
     job = house.job()
-    house.execute("UPDATE transcription_jobs SET status = 'canceled', finished_at = clock_timestamp() WHERE id = :id", id=job)
+    cancel_job(house.engine, job, Operator("test"))
     columns = "workspace_id, item_image_id, context_id, context_snapshot, max_attempts"
     insert = f"""INSERT INTO transcription_jobs (id, {columns}, input_revision)
                  SELECT gen_random_uuid(), {columns}, {revision} FROM transcription_jobs WHERE id = :id"""
@@ -70,7 +71,7 @@ def test_what_a_job_asks_for_never_changes(house: House, column: str) -> None:
 def test_terminal_status_stays(house: House, status: str) -> None:
     """R95: a job becomes terminal once and stays so."""
     job = house.job()
-    house.execute("UPDATE transcription_jobs SET status = 'canceled', finished_at = clock_timestamp() WHERE id = :id", id=job)
+    cancel_job(house.engine, job, Operator("test"))
     assert refused(house, f"UPDATE transcription_jobs SET status = '{status}' WHERE id = :id", id=job) == "23001"
 
 
@@ -102,16 +103,13 @@ def test_attempt_is_evidence(house: House, statement: str) -> None:
 
 
 def test_attempt_is_closed_once(house: House) -> None:
-    """R96: a closed attempt is closed for good."""
-    house.job()
+    """R12: a closed attempt is closed for good, and does not run again."""
+    job = house.job()
     claim_jobs(house.engine, 60)
-    with pytest.raises(DatabaseError) as caught:
-        house.execute(
-            """WITH closed AS (UPDATE transcription_jobs SET status = 'canceled', finished_at = clock_timestamp(),
-                               lease_owner = NULL, lease_token = NULL, lease_until = NULL)
-               UPDATE transcription_job_attempts SET outcome = 'canceled', finished_at = clock_timestamp()"""
-        ) and house.execute("UPDATE transcription_job_attempts SET outcome = 'completed', result_revision = 2")
-    assert caught.value.sqlstate == "23001"
+    cancel_job(house.engine, job, Operator("test"))
+    completed = "outcome = 'completed', result_revision = 2"
+    for change in (completed, "outcome = 'running', finished_at = NULL", "outcome = 'superseded'"):
+        assert refused(house, f"UPDATE transcription_job_attempts SET {change}") == "23001"
 
 
 @pytest.mark.parametrize("table", ["annotation_page_revisions", "ocr_runs"])
