@@ -136,6 +136,7 @@ class House:
 
     def __init__(self, engine: Engine, blobs: Path) -> None:
         self.engine = engine
+        self.folder = blobs.parent
         self.store_url = str(blobs)
         self.settings = IngestSettings(engine, self.store_url, PUBLIC_URL, lease_seconds=60, max_attempts=3, limits=LIMITS)
 
@@ -253,7 +254,20 @@ class House:
             head = load_head(connection, image_id)
         assert head is not None
         corrected = fill_lines(head.payload, {read_lines(head.payload)[0].annotation_id: LineText(text_of_line, 1)})
-        return save_page(self.engine, image_id, expected, corrected, "reader")
+        return self.save_payload(image_id, expected, corrected)
+
+    def save_payload(self, image_id: UUID, expected: int, payload: str) -> int:
+        """Save a whole page as a person would, and return the new revision."""
+        return save_page(self.engine, image_id, expected, payload, "reader")
+
+    def subscribe(self, workspace: str = "default") -> None:
+        """Give the workspace a webhook."""
+        self.execute(
+            """INSERT INTO webhook_subscriptions (id, workspace_id, target_url, signing_secret)
+               SELECT gen_random_uuid(), id, 'https://example.org/' || gen_random_uuid(), repeat('s', 32)
+               FROM workspaces WHERE name = :name""",
+            name=workspace,
+        )
 
     def image_of(self, job_id: UUID) -> UUID:
         """The image that a job works on."""
@@ -292,7 +306,11 @@ class Work:
 
     def segment(self) -> None:
         """Images to pages."""
-        drain([SegmentationSource(self.house.settings, self.batch.id, self._drop, self.refused.append)], self.pool, 60, 60)
+        drain([self.segmentation()], self.pool, 60, 60)
+
+    def segmentation(self) -> SegmentationSource:
+        """The second stage's work."""
+        return SegmentationSource(self.house.settings, self.batch.id, self._drop, self.refused.append)
 
     def transcribe(self) -> None:
         """Pages to drafts."""

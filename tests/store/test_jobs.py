@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pydantic import SecretStr
@@ -13,14 +14,17 @@ from sqlalchemy import Connection, event, text
 from scribe_pipeline.contexts import find_context
 from scribe_pipeline.database import DatabaseError, Lease, in_transaction
 from scribe_pipeline.errors import Category, ScribeError
+from scribe_pipeline.events import Operator
 from scribe_pipeline.jobs import (
     JobClaim,
+    cancel_job,
     claim_jobs,
     create_job,
     end_attempt,
     record_preflight,
     record_progress,
     renew_claim,
+    request_job,
 )
 from scribe_pipeline.pages import load_head, plain_text
 from tests.houses import House
@@ -121,7 +125,7 @@ LATE_WRITES: dict[str, Callable[[House, JobClaim], object]] = {
 
 @pytest.mark.parametrize("write", LATE_WRITES)
 def test_an_old_token_writes_nothing(house: House, write: str) -> None:
-    """R10: with the old token no page is committed, and nothing else changes either."""
+    """R7, R8, R10: with the old token there is no progress, no failing or deferring, no page; nothing changes at all."""
     house.job()
     late = house.claim()
     house.expire_lease()
@@ -137,6 +141,7 @@ def test_an_old_token_writes_nothing(house: House, write: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        {"job_id": UUID(int=7)},
         {"attempt_number": 2},
         {"input_revision": 2},
         {"lease": Lease("someone", SecretStr("another token"), 60)},
@@ -144,7 +149,7 @@ def test_an_old_token_writes_nothing(house: House, write: str) -> None:
     ids=lambda change: next(iter(change)),
 )
 def test_every_part_of_the_fence_counts(house: House, write: str, change: dict[str, Any]) -> None:
-    """R10: attempt, input revision and token must each be the right one."""
+    """R97: job, attempt, input revision and token must each be the right one, for every write."""
     house.job()
     claim = house.claim()
     forged = JobClaim(**(vars(claim) | change))
@@ -156,7 +161,7 @@ def test_every_part_of_the_fence_counts(house: House, write: str, change: dict[s
 
 
 def test_renewal_moves_the_deadline(house: House) -> None:
-    """R1: whoever holds the lease can renew it, and nobody whose lease has run out."""
+    """R1, R9: whoever holds the lease can renew it; nobody can whose lease has run out, or was taken over."""
     house.job()
     claim = house.claim(30)
     before = house.value("SELECT lease_until FROM transcription_jobs")
@@ -164,6 +169,10 @@ def test_renewal_moves_the_deadline(house: House) -> None:
     assert house.value("SELECT lease_until FROM transcription_jobs") > before
     house.expire_lease()
     assert not renew_claim(house.engine, claim)
+    house.claim()
+    deadline = house.value("SELECT lease_until FROM transcription_jobs")
+    assert not renew_claim(house.engine, claim)
+    assert house.value("SELECT lease_until FROM transcription_jobs") == deadline
 
 
 def test_a_lease_that_ran_out_but_was_not_taken_may_still_commit(house: House) -> None:
@@ -290,7 +299,7 @@ def test_progress_is_reset_by_a_claim(house: House) -> None:
 
 @pytest.mark.parametrize(("attempt", "seconds"), [(1, 20), (2, 40), (3, 80), (4, 160), (5, 300), (6, 300)])
 def test_retries_wait_longer_each_time(house: House, attempt: int, seconds: int) -> None:
-    """A failure that may pass sends the job back, 2^n times ten seconds later, at most five minutes."""
+    """R14: a failure that may pass sends the job back, 2^n times ten seconds later, at most five minutes."""
     house.job(max_attempts=9)
     for _ in range(attempt):
         house.execute("UPDATE transcription_jobs SET retry_after = NULL")
@@ -301,7 +310,7 @@ def test_retries_wait_longer_each_time(house: House, attempt: int, seconds: int)
 
 
 def test_permanent_failure_ends_the_job(house: House) -> None:
-    """A failure that cannot pass ends the job at once, with the closed list's words and one event."""
+    """R19: a failure that cannot pass ends the job at once, with the closed list's words and one event."""
     house.job()
     end_attempt(house.engine, house.claim(), Category.AUTHENTICATION)
     row = house.rows("SELECT status, error, error_category, retry_after FROM transcription_jobs")[0]
@@ -369,6 +378,86 @@ def test_database_errors_tell_no_token(house: House) -> None:
     shown = f"{caught.value!r} {caught.value} {caught.value.__cause__} {claim!r}"
     assert token not in shown
     assert caught.value.constraint == "transcription_jobs_attempts"
+
+
+@pytest.mark.parametrize("category", [Category.INTERRUPTED, Category.CANCELED])
+def test_what_was_stopped_from_outside_waits_five_seconds(house: House, category: Category) -> None:
+    """R14: an attempt that was interrupted is closed as retryable, is counted, and the job is due again in five seconds."""
+    house.job()
+    end_attempt(house.engine, house.claim(), category)
+    row = house.rows("SELECT status, attempt_count, extract(epoch FROM retry_after - updated_at) FROM transcription_jobs")[0]
+    assert row[:2] == ("pending", 1)
+    assert abs(float(row[2]) - 5) < 1
+    assert house.value("SELECT outcome FROM transcription_job_attempts") == "retryable_failed"
+
+
+def test_the_last_retryable_failure_ends_the_job(house: House) -> None:
+    """R20: with its attempts used up, a job fails with the category of the last of them."""
+    house.job(max_attempts=2)
+    for category in (Category.TIMEOUT, Category.RATE_LIMITED):
+        house.execute("UPDATE transcription_jobs SET retry_after = NULL")
+        end_attempt(house.engine, house.claim(), category)
+    assert house.rows("SELECT status, error_category, retry_after FROM transcription_jobs") == [("failed", "rate_limited", None)]
+    outcomes = house.rows("SELECT outcome FROM transcription_job_attempts ORDER BY attempt_number")
+    assert [row[0] for row in outcomes] == ["retryable_failed", "failed"]
+
+
+def test_every_outcome_is_reached(house: House) -> None:
+    """R11: an attempt ends in one of six outcomes, each of which happens; the schema takes no other."""
+    ends: dict[str, Callable[[JobClaim], object]] = {
+        "completed": house.complete,
+        "retryable_failed": lambda claim: end_attempt(house.engine, claim, Category.UPSTREAM),
+        "failed": lambda claim: end_attempt(house.engine, claim, Category.AUTHENTICATION),
+        "canceled": lambda claim: cancel_job(house.engine, claim.job_id, Operator("test")),
+        "superseded": lambda claim: request_job(house.engine, claim.item_image_id, "newspaper", 3, Operator("test")),
+        "lease_expired": lambda claim: house.expire_lease() or claim_jobs(house.engine, 60, limit=9),
+    }
+    for outcome, end in ends.items():
+        job = house.job()
+        (claim,) = [claim for claim in claim_jobs(house.engine, 60, limit=9) if claim.job_id == job]
+        assert house.value("SELECT outcome FROM transcription_job_attempts WHERE job_id = :id", id=job) == "running"
+        end(claim)
+        told = house.value("SELECT outcome FROM transcription_job_attempts WHERE job_id = :id AND attempt_number = 1", id=job)
+        assert told == outcome
+    with pytest.raises(DatabaseError) as caught:
+        house.execute(
+            "UPDATE transcription_job_attempts SET outcome = 'lost', finished_at = clock_timestamp() WHERE outcome = 'running'"
+        )
+    assert caught.value.constraint == "transcription_job_attempts_outcome"
+
+
+def test_workspaces_take_turns(house: House) -> None:
+    """R94: however many jobs one workspace has waiting, another's first job is claimed within one round."""
+    for name in ("second", "third"):
+        house.execute("INSERT INTO workspaces (id, name) VALUES (gen_random_uuid(), :name)", name=name)
+    for _ in range(12):
+        house.job()
+    late = {house.job(house.page(workspace=name)) for name in ("second", "third")}
+    first_round = {house.claim().job_id for _ in range(3)}
+    assert late < first_round
+    assert len({claim.job_id for claim in claim_jobs(house.engine, 60, limit=20)}) == 11
+
+
+def test_a_batch_of_claims_is_shared_out(house: House) -> None:
+    """R4, R94: several jobs are claimed at once, oldest first, from all workspaces, each with a token of its own."""
+    house.execute("INSERT INTO workspaces (id, name) VALUES (gen_random_uuid(), 'second')")
+    crowd = [house.job() for _ in range(6)]
+    few = [house.job(house.page(workspace="second")) for _ in range(2)]
+    claims = claim_jobs(house.engine, 60, limit=4)
+    assert {claim.job_id for claim in claims} == {*crowd[:2], *few}
+    assert len({claim.lease.token.get_secret_value() for claim in claims}) == 4
+    assert [claim.job_id for claim in claim_jobs(house.engine, 60, limit=9)] == crowd[2:]
+    assert claim_jobs(house.engine, 60, limit=9) == []
+
+
+def test_a_commit_whose_answer_was_lost_is_not_done_twice(house: House) -> None:
+    """R10, R94: the very claim that has committed gets the same revision again, and nothing is written."""
+    house.job()
+    claim = house.claim()
+    assert house.complete(claim) == 2
+    before = everything(house)
+    assert house.complete(claim, "something else") == 2
+    assert everything(house) == before
 
 
 @pytest.mark.parametrize("category", [category for category in Category if category.stored])
