@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from assets.metadata import ingestion_metadata, segmentation_metadata, transcription_metadata
 from assets.specs import INGESTED_IMAGES, SEGMENTED_PAGES, TRANSCRIBED_PAGES
-from resources import BATCH_TAG, WORKSPACE_TAG, Progress, ingest_settings, process_tags, store_url
+from resources import BATCH_TAG, WORKSPACE_TAG, Progress, ingest_settings, process_tags
 from scribe_pipeline.config import Settings
 from scribe_pipeline.contexts import ContextSnapshot
 from scribe_pipeline.engines import EnginePool, check_segmentor, check_transcriber
@@ -27,6 +27,7 @@ from scribe_pipeline.ingest import (
 )
 from scribe_pipeline.jobs import TranscribedPage, TranscriptionSource, drain
 from scribe_pipeline.pages import Image
+from scribe_pipeline.storage import store_url
 
 _MAX_PREVIEWS = 12
 

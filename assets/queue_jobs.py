@@ -6,10 +6,11 @@ from sqlalchemy import Engine
 
 from assets.metadata import transcription_metadata
 from assets.specs import TRANSCRIBED_PAGES
-from resources import Progress, process_tags, report_dead_runs, store_url
+from resources import Progress, process_tags, report_dead_runs
 from scribe_pipeline.config import Settings
 from scribe_pipeline.engines import EnginePool
 from scribe_pipeline.jobs import TranscribedPage, TranscriptionSource, drain
+from scribe_pipeline.storage import store_url
 
 _MAINTENANCE_SECONDS = 240
 

@@ -24,12 +24,12 @@ from sqlalchemy import Engine
 
 from assets import run_config
 from definitions import build_defs
-from resources import dagster_instance, database_url, migrated_database, store_url
+from resources import dagster_instance
 from scribe_pipeline.config import Settings
-from scribe_pipeline.database import EmbeddedServer
+from scribe_pipeline.database import EmbeddedServer, database_url, migrated_database
 from scribe_pipeline.engines import EnginePool, segment, tasks, transcribe
 from scribe_pipeline.ingest import Batch, collect, load_batch, request_batch
-from scribe_pipeline.storage import new_object_key, open_store
+from scribe_pipeline.storage import new_object_key, open_store, store_url
 from tests.houses import FakeEngines, InlinePool, line_shape
 
 SHARED = Path(__file__).parents[2] / "shared" / "pages"

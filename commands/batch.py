@@ -15,7 +15,7 @@ BatchArgument = Annotated[str, typer.Argument(metavar="ID")]
 @app.command("list")
 def list_batches(as_json: JsonOption = False) -> None:
     """List batches, newest first."""
-    from resources import migrated_database
+    from scribe_pipeline.database import migrated_database
     from scribe_pipeline.ingest import list_batches as listed
 
     settings = load_settings()
@@ -34,7 +34,7 @@ def list_batches(as_json: JsonOption = False) -> None:
 def show(batch_id: BatchArgument, as_json: JsonOption = False) -> None:
     """Show a batch's files and their pages."""
     from commands.reports import page_json, print_pages
-    from resources import migrated_database
+    from scribe_pipeline.database import migrated_database
     from scribe_pipeline.ingest import load_batch, report_batch
 
     key = read_id(batch_id, "batch")
@@ -50,7 +50,7 @@ def show(batch_id: BatchArgument, as_json: JsonOption = False) -> None:
 @app.command("cancel")
 def cancel(batch_id: BatchArgument, reason: ReasonOption = "") -> None:
     """Cancel an open batch with all that is open of it; pages that are there stay, and no worker writes to them any more."""
-    from resources import migrated_database
+    from scribe_pipeline.database import migrated_database
     from scribe_pipeline.ingest import cancel_batch
 
     settings = load_settings()

@@ -14,7 +14,7 @@ app = typer.Typer(help="The application database.", no_args_is_help=True)
 @app.command()
 def upgrade() -> None:
     """Start the server if need be and run the migrations."""
-    from resources import migrated_database
+    from scribe_pipeline.database import migrated_database
 
     migrated_database(load_settings()).dispose()
 
@@ -22,7 +22,7 @@ def upgrade() -> None:
 @app.command()
 def url() -> None:
     """Start the server if need be and print the database's URL, which any PostgreSQL client takes."""
-    from resources import database_url
+    from scribe_pipeline.database import database_url
 
     typer.echo(database_url(load_settings()))
 
@@ -30,8 +30,7 @@ def url() -> None:
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def psql(context: typer.Context) -> None:
     """Open psql on the database; what follows is handed on to it."""
-    from resources import database_url
-    from scribe_pipeline.database import binary
+    from scribe_pipeline.database import binary, database_url
 
     address = make_url(database_url(load_settings()))
     # not on the command line, which every user of the machine can read

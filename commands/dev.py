@@ -23,7 +23,8 @@ _PR_SET_PDEATHSIG = 1
 def dev(port: Annotated[int, typer.Option(min=1, max=65535, help="The web UI's port on this machine.")] = 3000) -> None:
     """Start the web UI, the daemon and the sensors, and work until interrupted."""
     import definitions
-    from resources import dagster_instance, database_url, migrated_database, report_dead_runs
+    from resources import dagster_instance, report_dead_runs
+    from scribe_pipeline.database import database_url, migrated_database
 
     settings = load_settings()
     _check_port(port)

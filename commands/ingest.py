@@ -8,9 +8,9 @@ def ingest(paths: PathsArgument, context: ContextOption = None, workspace: Works
     """Put scans into the queue and print the batch's id; `scribe dev` works on it."""
     import typer
 
-    from resources import migrated_database, store_url
+    from scribe_pipeline.database import migrated_database
     from scribe_pipeline.ingest import collect, request_batch
-    from scribe_pipeline.storage import open_store
+    from scribe_pipeline.storage import open_store, store_url
 
     settings = load_settings()
     collection = collect(paths)

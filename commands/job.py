@@ -25,7 +25,7 @@ def list_jobs(
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, newest first."""
-    from resources import migrated_database
+    from scribe_pipeline.database import migrated_database
     from scribe_pipeline.jobs import list_jobs as listed
 
     if status is not None and status not in _STATUSES:
@@ -56,7 +56,7 @@ def list_jobs(
 @app.command("show")
 def show(job_id: JobArgument, as_json: JsonOption = False) -> None:
     """Show a job with its attempts in order, and whether the page is what it made of it."""
-    from resources import migrated_database
+    from scribe_pipeline.database import migrated_database
     from scribe_pipeline.jobs import load_job
 
     with migrated_database(load_settings()).connect() as connection:
@@ -110,7 +110,7 @@ def create(
     reason: ReasonOption = "",
 ) -> None:
     """Ask for a page to be transcribed anew as it stands now, and print the job's id; an active job of it is superseded."""
-    from resources import migrated_database
+    from scribe_pipeline.database import migrated_database
     from scribe_pipeline.jobs import request_job
 
     settings = load_settings()
@@ -126,7 +126,7 @@ def create(
 @app.command("cancel")
 def cancel(job_id: JobArgument, reason: ReasonOption = "") -> None:
     """Cancel an active job; from then on its worker can write nothing."""
-    from resources import migrated_database
+    from scribe_pipeline.database import migrated_database
     from scribe_pipeline.jobs import cancel_job
 
     changed = cancel_job(migrated_database(load_settings()), read_id(job_id, "job"), operator(reason))

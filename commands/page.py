@@ -20,7 +20,7 @@ def show(
     revision: Annotated[int | None, typer.Option(min=1, help="Which one; the newest without it.")] = None,
 ) -> None:
     """Print a revision of a page as an AnnotationPage; its number goes to standard error."""
-    from resources import migrated_database
+    from scribe_pipeline.database import migrated_database
     from scribe_pipeline.pages import load_revision
 
     with migrated_database(load_settings()).connect() as connection:
@@ -36,7 +36,7 @@ def save(
     revision: Annotated[int, typer.Option(min=1, help="The revision that was corrected.")],
 ) -> None:
     """Save a corrected page and print its new revision; refused if somebody has saved another one meanwhile."""
-    from resources import migrated_database
+    from scribe_pipeline.database import migrated_database
     from scribe_pipeline.pages import save_page
 
     try:

@@ -1,6 +1,7 @@
 """`scribe ready`: whether everything that the main job needs is there."""
 
 from collections.abc import Callable
+from functools import partial
 
 import typer
 
@@ -8,56 +9,55 @@ from commands.output import JsonOption, load_settings, print_json, print_table
 from scribe_pipeline.config import Settings
 from scribe_pipeline.errors import Category, ScribeError
 
+_READY = "ready"
+
 
 def ready(as_json: JsonOption = False) -> None:
-    """Check the database, the blob store and the engines of each context; exit 1 if one is not ready."""
+    """Check the database, the blob store and each engine that a context names; exit 1 if one is not ready."""
     settings = load_settings()
-    results: dict[str, str | None] = {}
-    for name, check in _CHECKS.items():
-        # the contexts, and so the engines, are known only with a database
-        blocked = name == "engines" and results["database"] is not None
-        results[name] = "not known without the database" if blocked else _try(check, settings)
-    if as_json:
-        print_json({name: problem or "ready" for name, problem in results.items()})
+    states = {"database": _state(partial(_database, settings)), "blob store": _state(partial(_blobs, settings))}
+    if states["database"] == _READY:
+        states |= _engines(settings)
     else:
-        print_table(("part", "state"), [(name, problem or "ready") for name, problem in results.items()])
-    if any(results.values()):
+        # the contexts, and so the engines, are known only with a database
+        states["engines"] = "not known without the database"
+    if as_json:
+        print_json(states)
+    else:
+        print_table(("part", "state"), list(states.items()))
+    if any(state != _READY for state in states.values()):
         raise typer.Exit(1)
 
 
-def _try(check: Callable[[Settings], None], settings: Settings) -> str | None:
+def _state(check: Callable[[], None]) -> str:
     try:
-        check(settings)
+        check()
     except ScribeError as error:
         return error.message
-    return None
+    return _READY
 
 
 def _database(settings: Settings) -> None:
-    from resources import database_url
-    from scribe_pipeline.database import connect, is_current
+    from scribe_pipeline.database import connect, database_url, is_current
 
     if not is_current(connect(database_url(settings))):
         raise ScribeError(Category.FAILED_PRECONDITION, "the schema is not up to date: run scribe db upgrade")
 
 
 def _blobs(settings: Settings) -> None:
-    from resources import store_url
-    from scribe_pipeline.storage import open_store
+    from scribe_pipeline.storage import open_store, store_url
 
     open_store(store_url(settings)).check()
 
 
-def _engines(settings: Settings) -> None:
-    from resources import database_url
+def _engines(settings: Settings) -> dict[str, str]:
     from scribe_pipeline.contexts import all_contexts
-    from scribe_pipeline.database import connect
+    from scribe_pipeline.database import connect, database_url, in_transaction
     from scribe_pipeline.engines import check_segmentor, check_transcriber
 
-    with connect(database_url(settings)).connect() as connection:
-        for context in all_contexts(connection):
-            check_segmentor(context.segmentation_model)
-            check_transcriber(context.transcription_provider, context.transcription_model)
-
-
-_CHECKS: dict[str, Callable[[Settings], None]] = {"database": _database, "blob store": _blobs, "engines": _engines}
+    checks: dict[str, Callable[[], None]] = {}
+    for context in in_transaction(connect(database_url(settings)), all_contexts):
+        provider, model = context.transcription_provider, context.transcription_model
+        checks[f"segmentor {context.segmentation_model}"] = partial(check_segmentor, context.segmentation_model)
+        checks[f"transcriber {provider}/{model}"] = partial(check_transcriber, provider, model)
+    return {name: _state(check) for name, check in sorted(checks.items())}

@@ -37,10 +37,11 @@ def run(
     """
     from commands.progress import progress_bars
     from commands.reports import page_json, print_pages
-    from resources import dagster_instance, database_url, migrated_database, report_dead_runs, store_url
+    from resources import dagster_instance, report_dead_runs
+    from scribe_pipeline.database import database_url, migrated_database
     from scribe_pipeline.exports import check_folder, write_exports
     from scribe_pipeline.ingest import collect, report_batch, request_batch
-    from scribe_pipeline.storage import open_store
+    from scribe_pipeline.storage import open_store, store_url
 
     started = time.monotonic()
     console = error_console()

@@ -23,10 +23,11 @@ def worker(
 
     SIGTERM and Ctrl-C have it give back at once what it holds.
     """
-    from resources import database_url, migrated_database, store_url
+    from scribe_pipeline.database import database_url, migrated_database
     from scribe_pipeline.engines import EnginePool
     from scribe_pipeline.events import Channel, Listener
     from scribe_pipeline.jobs import TranscriptionSource, drain
+    from scribe_pipeline.storage import store_url
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", force=True)
     settings = load_settings()

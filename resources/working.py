@@ -7,13 +7,12 @@ import dagster as dg
 from sqlalchemy import Engine
 
 from scribe_pipeline.config import Settings
-from scribe_pipeline.database import EmbeddedServer, connect, upgrade
+from scribe_pipeline.database import connect, database_url
 from scribe_pipeline.engines import EnginePool, ImageLimits
 from scribe_pipeline.ingest import IngestSettings, RefusedFile, SegmentedPage
 from scribe_pipeline.jobs import TranscribedPage
 from scribe_pipeline.pages import Image
-
-_EMBEDDED_DATABASE = "scribe"
+from scribe_pipeline.storage import store_url
 
 
 class Progress(Protocol):
@@ -46,28 +45,6 @@ class SilentProgress:
 
     def transcribed(self, page: TranscribedPage) -> None:
         """Say nothing."""
-
-
-def database_url(settings: Settings) -> str:
-    """Return the application database's libpq URL, having seen to it that the embedded server runs if that is the one."""
-    if settings.database_url is not None:
-        return settings.database_url
-    server = EmbeddedServer(settings.home / "postgres")
-    server.start()
-    server.ensure_database(_EMBEDDED_DATABASE)
-    return server.url(_EMBEDDED_DATABASE)
-
-
-def migrated_database(settings: Settings) -> Engine:
-    """Return an engine for the application database, with all migrations run."""
-    engine = connect(database_url(settings))
-    upgrade(engine)
-    return engine
-
-
-def store_url(settings: Settings) -> str:
-    """Return where scans are kept."""
-    return settings.blob_url or str(settings.home / "blobs")
 
 
 def ingest_settings(settings: Settings, engine: Engine) -> IngestSettings:

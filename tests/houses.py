@@ -2,7 +2,8 @@
 
 import hashlib
 import io
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from uuid import UUID
 
 import uuid_utils.compat as uuid_utils
 from PIL import Image as Picture
-from sqlalchemy import Engine, insert, text
+from sqlalchemy import Connection, Engine, insert, text
 
 from scribe_pipeline.contexts import find_context
 from scribe_pipeline.database import in_transaction
@@ -140,6 +141,12 @@ class House:
         self.store_url = str(blobs)
         self.settings = IngestSettings(engine, self.store_url, PUBLIC_URL, lease_seconds=60, max_attempts=3, limits=LIMITS)
 
+    def environment(self, database_url: str) -> dict[str, str]:
+        """The environment of a `scribe` command that works on this house."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SCRIBE_")}
+        home = str(self.folder / "home")
+        return own | {"SCRIBE_HOME": home, "SCRIBE_DATABASE_URL": database_url, "SCRIBE_BLOB_URL": self.store_url}
+
     def rows(self, statement: str, **values: Any) -> list[Any]:
         """Run a statement and return its rows."""
         with self.engine.connect() as connection:
@@ -153,30 +160,40 @@ class House:
         """Run a statement that changes rows, and return how many."""
         return in_transaction(self.engine, lambda connection: connection.execute(text(statement), values).rowcount)
 
-    def image(self, *, width: int = 400, height: int = 300, workspace: str = "default") -> Image:
-        """A stored image of an item of its own, without a page."""
-        data = png(width, height)
-        digest = hashlib.sha256(data).hexdigest()
-        key = new_object_key(digest, "png")
-        open_store(self.store_url).write(key, data, "test")
-        image_id, item_id = uuid_utils.uuid7(), uuid_utils.uuid7()
+    def image(self, *, width: int = 400, height: int = 300, workspace: str = "default", scan: Path | None = None) -> Image:
+        """A stored image of an item of its own, without a page; `scan` is a file to take instead of an empty picture."""
+        item_id = uuid_utils.uuid7()
         with self.engine.begin() as connection:
             owner = workspace_id(connection, workspace)
-            connection.execute(
-                text("INSERT INTO items (id, workspace_id, name, source_type) VALUES (:id, :owner, 'item', 'upload')"),
-                {"id": item_id, "owner": owner},
-            )
-            uri = canvas_uri(PUBLIC_URL, image_id)
-            image = Image(image_id, owner, item_id, 1, "scan.png", key, digest, len(data), "image/png", width, height, uri)
-            insert_image(connection, image)
+            connection.execute(insert(items).values(id=item_id, workspace_id=owner, name="item", source_type="upload"))
+            return self._store(connection, owner, item_id, 1, png(width, height) if scan is None else scan.read_bytes())
+
+    def _store(self, connection: Connection, owner: UUID, item_id: UUID, sequence: int, data: bytes) -> Image:
+        picture = Picture.open(io.BytesIO(data))
+        digest, image_id, extension = hashlib.sha256(data).hexdigest(), uuid_utils.uuid7(), str(picture.format).lower()
+        image = Image(
+            id=image_id,
+            workspace_id=owner,
+            item_id=item_id,
+            sequence=sequence,
+            label=f"{sequence}.{extension}",
+            object_key=new_object_key(digest, extension),
+            sha256=digest,
+            storage_bytes=len(data),
+            media_type=f"image/{extension}",
+            width=picture.width,
+            height=picture.height,
+            canvas_uri=canvas_uri(PUBLIC_URL, image_id),
+        )
+        open_store(self.store_url).write(image.object_key, data, "test")
+        insert_image(connection, image)
         return image
 
-    def page(self, *shapes: LineShape, workspace: str = "default") -> Image:
+    def page(self, *shapes: LineShape, workspace: str = "default", scan: Path | None = None) -> Image:
         """An image whose page has these lines; three if none are given."""
-        image = self.image(workspace=workspace)
+        image = self.image(workspace=workspace, scan=scan)
         with self.engine.begin() as connection:
-            payload = build_page(image, shapes or THREE_LINES)
-            create_page(connection, image, payload, Author("ocr", "test"))
+            create_page(connection, image, build_page(image, shapes or THREE_LINES), Author("ocr", "test"))
         return image
 
     def job(self, image: Image | None = None, *, context: str = "letter", max_attempts: int = 3) -> UUID:
@@ -186,10 +203,13 @@ class House:
             snapshot = find_context(connection, target.workspace_id, context)
             return create_job(connection, target, snapshot, max_attempts).job_id
 
-    def ingested(self, pages: int, incomplete: int = 0, *, max_attempts: int = 3) -> tuple[UUID, list[Image]]:
+    def ingested(
+        self, pages: int, incomplete: int = 0, *, scan: Path | None = None, shapes: Sequence[LineShape] = THREE_LINES
+    ) -> tuple[UUID, list[Image]]:
         """A running batch as segmentation leaves it: images with page and pending job, then images that have no page yet."""
         batch_id, item_id = uuid_utils.uuid7(), uuid_utils.uuid7()
         images = []
+        data = png() if scan is None else scan.read_bytes()
         with self.engine.begin() as connection:
             owner = workspace_id(connection, "default")
             snapshot = find_context(connection, owner)
@@ -206,11 +226,7 @@ class House:
                 )
             )
             for sequence in range(1, pages + incomplete + 1):
-                digest = hashlib.sha256(batch_id.bytes + bytes(sequence)).hexdigest()
-                image_id, key = uuid_utils.uuid7(), new_object_key(digest, "png")
-                uri = canvas_uri(PUBLIC_URL, image_id)
-                image = Image(image_id, owner, item_id, sequence, f"{sequence}.png", key, digest, 1000, "image/png", 400, 300, uri)
-                insert_image(connection, image)
+                image = self._store(connection, owner, item_id, sequence, data)
                 connection.execute(
                     insert(ingest_batch_files).values(
                         batch_id=batch_id,
@@ -219,17 +235,17 @@ class House:
                         workspace_id=owner,
                         filename=image.label,
                         source_uri="file:///nowhere",
-                        size_bytes=1000,
-                        content_sha256=digest,
+                        size_bytes=image.storage_bytes,
+                        content_sha256=image.sha256,
                         status="completed" if sequence <= pages else "pending",
-                        max_attempts=max_attempts,
-                        object_key=key,
-                        item_image_id=image_id,
+                        max_attempts=3,
+                        object_key=image.object_key,
+                        item_image_id=image.id,
                     )
                 )
                 if sequence <= pages:
-                    create_page(connection, image, build_page(image, THREE_LINES), Author("ocr", "test"))
-                    insert_job(connection, image, batch_id, snapshot, 1, max_attempts)
+                    create_page(connection, image, build_page(image, shapes), Author("ocr", "test"))
+                    insert_job(connection, image, batch_id, snapshot, 1, max_attempts=3)
                 images.append(image)
         return batch_id, images
 

@@ -3,6 +3,7 @@
 It knows rows, not what they mean: which rows may change when belongs to the rooms that own them.
 """
 
+from scribe_pipeline.database.application import database_url, migrated_database
 from scribe_pipeline.database.engine import DatabaseError, connect, in_transaction, is_current, sibling_url, sqlalchemy_url, upgrade
 from scribe_pipeline.database.jsontext import dump_json
 from scribe_pipeline.database.leases import RELEASED, Lease, due, held_by, new_lease, renew, taken_by
@@ -16,12 +17,14 @@ __all__ = [
     "Lease",
     "binary",
     "connect",
+    "database_url",
     "due",
     "dump_json",
     "held_by",
     "in_transaction",
     "is_current",
     "lock",
+    "migrated_database",
     "new_lease",
     "renew",
     "sibling_url",

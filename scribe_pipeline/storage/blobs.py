@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
 
+from scribe_pipeline.config import Settings
 from scribe_pipeline.errors import Category, ScribeError
 
 TEMPORARY_PREFIX = ".scribe-upload-"
@@ -98,6 +99,11 @@ class LocalBlobStore:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def store_url(settings: Settings) -> str:
+    """Return where scans are kept."""
+    return settings.blob_url or str(settings.home / "blobs")
 
 
 def open_store(url: str) -> BlobStore:

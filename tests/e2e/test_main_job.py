@@ -125,12 +125,19 @@ def test_a_database_that_is_not_there_is_one_line(environment: dict[str, str]) -
 
 
 def test_ready_says_what_is_there(environment: dict[str, str]) -> None:
-    """R157: readiness names database, blob store and the engines of every context."""
+    """R28, R157: readiness names database, blob store and the engines of every context, and what is wrong with them."""
     not_yet = scribe(environment, "ready", "--json")
     assert not_yet.returncode == 1
     assert "scribe db upgrade" in json.loads(not_yet.stdout)["database"]
     assert scribe(environment, "db", "upgrade").returncode == 0
-    assert scribe_json(environment, "ready") == {"database": "ready", "blob store": "ready", "engines": "ready"}
+    parts = ("database", "blob store", "segmentor kraken-blla", "transcriber local/PP-OCRv6_rec_small")
+    assert scribe_json(environment, "ready") == dict.fromkeys(parts, "ready")
+    unknown = "UPDATE contexts SET transcription_provider = 'oracle' WHERE name = 'letter'"
+    assert scribe(environment, "db", "psql", "-c", unknown).returncode == 0
+    missing = scribe(environment, "ready", "--json")
+    assert missing.returncode == 1
+    assert "not in the model registry" in json.loads(missing.stdout)["transcriber oracle/PP-OCRv6_rec_small"]
+    assert json.loads(missing.stdout)[parts[-1]] == "ready"
     shown = scribe(environment, "db", "url").stdout
     assert shown.startswith("postgresql://") and shown.count("\n") == 1
     assert scribe(environment, "db", "stop").stdout == "stopped\n"

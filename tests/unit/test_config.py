@@ -11,10 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from commands.output import load_settings
-from resources import store_url
 from scribe_pipeline import config
 from scribe_pipeline.config import Settings
 from scribe_pipeline.errors import Category, ScribeError
+from scribe_pipeline.storage import store_url
 
 ROOT = Path(__file__).parents[2]
 GIB = 1024**3

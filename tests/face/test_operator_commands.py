@@ -1,0 +1,143 @@
+"""What an operator reads and asks for on the command line: the six steps from readiness to audit, and never a token."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scribe_pipeline.errors import Category
+from scribe_pipeline.jobs import end_attempt
+from tests.commands import scribe, scribe_json
+from tests.houses import House
+
+
+@pytest.fixture
+def operator(house: House, database_url: str) -> dict[str, str]:
+    """The environment of commands that work on the house's database."""
+    return house.environment(database_url)
+
+
+def test_the_six_steps(house: House, operator: dict[str, str]) -> None:
+    """R29, R31, R33, R34: list, show with the attempts in order, ask anew, verify the revision, read the audit; no token."""
+    image = house.page()
+    job = house.job(image)
+    end_attempt(house.engine, house.claim(), Category.UPSTREAM)
+    house.execute("UPDATE transcription_jobs SET retry_after = NULL")
+    house.claim()
+    house.expire_lease()
+    house.claim()
+    house.expire_lease()
+
+    (listed,) = scribe_json(operator, "job", "list")
+    assert (listed["id"], listed["status"], listed["input_revision"], listed["attempt_count"]) == (str(job), "running", 1, 3)
+    assert listed["age_seconds"] > 0
+    shown = scribe(operator, "job", "show", str(job)).stdout
+    lines = shown.split("attempt ")[1].splitlines()[1:]
+    assert [line.split()[:2] for line in lines[:2]] == [["1", "retryable_failed"], ["2", "lease_expired"]]
+    assert lines[0].split()[2:4] == ["upstream", "1"]
+    assert lines[2].split()[:2] == ["3", "running"]
+
+    made = scribe(operator, "job", "create", str(image.id), "--reason", "provider is back")
+    new = made.stdout.strip()
+    assert f"superseded {job}" in made.stderr
+    house.complete(house.claim())
+    document = scribe_json(operator, "job", "show", new)
+    assert (document["job"]["status"], document["result_revision"], document["page_revision"], document["verdict"]) == (
+        "completed", 2, 2, "match"
+    )  # fmt: skip
+    (entry,) = document["audit"]
+    assert (entry["action"], entry["reason"]) == ("job create", "provider is back")
+    assert "@" in entry["actor"]
+    after = scribe(operator, "job", "show", new).stdout
+    assert "(match)" in after and "provider is back" in after
+
+    tokens = [row.lease_token for row in house.rows("SELECT lease_token FROM transcription_job_attempts")]
+    everything = shown + after + json.dumps([listed, document]) + made.stderr
+    assert len(tokens) == 4
+    assert not any(token in everything for token in tokens)
+
+
+@pytest.mark.parametrize(
+    ("before", "verdict"),
+    [
+        (lambda house, image: house.save(image.id, 2), "match, revised since"),
+        (lambda house, image: None, "match"),
+    ],
+)
+def test_the_result_is_verified(
+    house: House, operator: dict[str, str], before: Callable[[House, object], object], verdict: str
+) -> None:
+    """R33: a completed job's result is its input revision and one; whether it is still the head is told."""
+    image = house.page()
+    job = house.job(image)
+    house.complete(house.claim())
+    before(house, image)
+    assert scribe_json(operator, "job", "show", str(job))["verdict"] == verdict
+
+
+def test_page_show_and_save(house: House, operator: dict[str, str], tmp_path: Path) -> None:
+    """R91: a page is read, corrected and saved on the revision that was seen; a second save on it is refused in one line."""
+    image = house.page()
+    shown = scribe(operator, "page", "show", str(image.id))
+    assert shown.stderr == "revision 1\n"
+    page = json.loads(shown.stdout)
+    page["items"][0]["body"]["value"] = "Lieber Karl,"
+    file = tmp_path / "page.json"
+    file.write_text(json.dumps(page))
+    assert scribe(operator, "page", "save", str(image.id), str(file), "--revision", "1").stdout == "2\n"
+    stale = scribe(operator, "page", "save", str(image.id), str(file), "--revision", "1")
+    assert (stale.returncode, stale.stdout, stale.stderr.count("\n")) == (1, "", 1)
+    assert "is at revision 2" in stale.stderr
+    assert "Lieber Karl," in scribe(operator, "page", "show", str(image.id), "--revision", "2").stdout
+    assert "Lieber Karl," not in scribe(operator, "page", "show", str(image.id), "--revision", "1").stdout
+
+
+def test_cancel_on_the_command_line(house: House, operator: dict[str, str]) -> None:
+    """R23, R24, R34: a job and a batch are canceled with their reasons, once."""
+    batch, images = house.ingested(2)
+    job = str(house.value("SELECT id FROM transcription_jobs WHERE item_image_id = :id", id=images[0].id))
+    assert scribe(operator, "job", "cancel", job, "--reason", "twice scanned").stdout == "canceled\n"
+    assert scribe(operator, "job", "cancel", job).stdout == "it was canceled before\n"
+    assert scribe(operator, "batch", "cancel", str(batch), "--reason", "wrong box").stdout == "canceled\n"
+    assert scribe(operator, "batch", "cancel", str(batch)).stdout == "it was canceled before\n"
+    assert {row["status"] for row in scribe_json(operator, "job", "list", "--batch", str(batch))} == {"canceled"}
+    reasons = house.rows("SELECT action, reason FROM operator_audit ORDER BY created_at")
+    assert [tuple(row) for row in reasons] == [("job cancel", "twice scanned"), ("batch cancel", "wrong box")]
+    assert "twice scanned" in scribe(operator, "job", "show", job).stdout
+
+
+NOBODY = "01900000-0000-7000-8000-00000000dead"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["job", "show", "7"], 2, "7 is no job's id"),
+        (["job", "show", NOBODY], 1, "there is no job"),
+        (["job", "list", "--status", "lost"], 2, "no job is ever 'lost'"),
+        (["job", "cancel", NOBODY], 1, "there is no job"),
+        (["job", "create", NOBODY], 1, "there is no image"),
+        (["batch", "cancel", NOBODY], 1, "there is no batch"),
+        (["page", "show", NOBODY], 1, "has no page"),
+        (["page", "save", NOBODY, "nowhere.json", "--revision", "1"], 2, "nowhere.json cannot be read"),
+        (["page", "save", NOBODY, "README.md", "--revision", "1"], 2, "it is not JSON"),
+        (["page", "save", NOBODY, "README.md"], 2, "--revision"),
+        (["page", "save", NOBODY, "docs/preview.png", "--revision", "1"], 2, "is no text in UTF-8"),
+        (["worker", "--limit", "0"], 2, "--limit"),
+    ],
+)
+def test_bad_requests_get_one_line(operator: dict[str, str], arguments: list[str], code: int, words: str) -> None:
+    """R29: a bad request is answered by what is wrong and with the right exit code, and never by a traceback."""
+    done = scribe(operator, *arguments)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_command_edits_a_row(operator: dict[str, str]) -> None:
+    """R36: the commands ask, read and cancel; none of them edits, requeues or deletes a job or an attempt."""
+    commands = {
+        line.split()[0] for line in scribe(operator, "job", "--help").stdout.split("Commands:")[1].splitlines() if line.strip()
+    }
+    assert commands == {"list", "show", "create", "cancel"}
