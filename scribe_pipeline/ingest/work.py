@@ -14,7 +14,7 @@ from scribe_pipeline.contexts import ContextSnapshot
 from scribe_pipeline.database import RELEASED, in_transaction
 from scribe_pipeline.engines import ImageFacts, ImageLimits, LineShape, Segmentation, image_extension, inspect_image, segment
 from scribe_pipeline.errors import Category, ScribeError
-from scribe_pipeline.events import EventType, record_event
+from scribe_pipeline.events import Channel, EventType, record_event, wake
 from scribe_pipeline.ingest.batches import (
     FileClaim,
     GivenUp,
@@ -265,6 +265,7 @@ class SegmentationUnit(_FileUnit):
             )
 
         in_transaction(settings.engine, build)
+        wake(settings.engine, Channel.JOBS)
         self._source.on_page(SegmentedPage(image, result.lines, result.seconds, result.preview))
 
     def fail(self, category: Category, message: str) -> None:

@@ -34,7 +34,7 @@ def everything(house: House) -> dict[str, list[Any]]:
     """All rows that a worker may write, to compare before and after."""
     tables = (
         "transcription_jobs", "transcription_job_attempts", "annotation_pages", "annotation_page_revisions", "annotations",
-        "ocr_runs", "current_ocr_runs", "event_outbox",
+        "ocr_runs", "current_ocr_runs", "event_outbox", "webhook_deliveries",
     )  # fmt: skip
     return {table: house.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables}
 
@@ -213,13 +213,14 @@ def test_completion_commits_everything(house: House) -> None:
 COMPLETION_WRITES = (
     "UPDATE annotation_pages", "INSERT INTO annotation_page_revisions", "DELETE FROM annotations", "INSERT INTO annotations",
     "INSERT INTO current_ocr_runs", "INSERT INTO ocr_runs", "UPDATE transcription_job_attempts", "UPDATE transcription_jobs",
-    "INSERT INTO event_outbox",
+    "INSERT INTO event_outbox", "INSERT INTO webhook_deliveries",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("statement", COMPLETION_WRITES)
 def test_completion_is_all_or_nothing(house: House, statement: str) -> None:
     """R13, R121: a failure right after any one of its writes undoes them all, and the job can still be completed."""
+    house.subscribe()
     house.job()
     claim = house.claim()
     before = everything(house)
