@@ -68,12 +68,17 @@ def fresh_database(server: EmbeddedServer) -> Iterator[str]:
 
 def broken_invariants(url: str) -> dict[str, list[tuple[object, ...]]]:
     """Run `tests/invariants.sql` and return the rows that break an invariant, by its name."""
-    statements = [part.strip() for part in (ROOT / "tests" / "invariants.sql").read_text().split(";") if part.strip()]
     engine = create_engine(sqlalchemy_url(url))
     with engine.connect() as connection:
-        found = {part.splitlines()[0].removeprefix("-- "): connection.execute(text(part)).fetchall() for part in statements}
+        found = {name: connection.execute(text(query)).fetchall() for name, query in invariants().items()}
     engine.dispose()
     return {name: [tuple(row) for row in rows] for name, rows in found.items() if rows}
+
+
+def invariants() -> dict[str, str]:
+    """The queries of `tests/invariants.sql` by their names; each returns the rows that break it."""
+    parts = [part.strip() for part in (ROOT / "tests" / "invariants.sql").read_text().split(";") if part.strip()]
+    return {part.splitlines()[0].removeprefix("-- "): part for part in parts}
 
 
 @pytest.fixture

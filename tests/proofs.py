@@ -18,11 +18,27 @@ def size_of(proof: str) -> int:
     return size
 
 
-def seeded(proof: str) -> random.Random:
-    """Return the proof's random numbers and print their seed; SCRIBE_PROOF_SEED gives it again."""
+def seed_of(proof: str) -> int:
+    """Return the proof's seed and print it; SCRIBE_PROOF_SEED gives it again."""
     seed = int(os.environ.get("SCRIBE_PROOF_SEED", random.SystemRandom().randrange(10**9)))
     print(f"{proof}: SCRIBE_PROOF_SEED={seed}")  # noqa: T201 - shown when the proof fails
-    return random.Random(seed)
+    return seed
+
+
+def seeded(proof: str) -> random.Random:
+    """Return the proof's random numbers, from its seed."""
+    return random.Random(seed_of(proof))
+
+
+def numbers_of(proof: str) -> list[int]:
+    """Return the numbers of a proof's items, where each is made from the seed and its number; SCRIBE_PROOF_ONLY names one."""
+    only = os.environ.get("SCRIBE_PROOF_ONLY")
+    return list(range(size_of(proof))) if only is None else [int(only)]
+
+
+def seeded_item(seed: int, name: object) -> random.Random:
+    """Return the random numbers of one item of a proof, the same whether or not others came before it."""
+    return random.Random(f"{seed}/{name}")
 
 
 def tell(line: str) -> None:

@@ -11,7 +11,8 @@ import uuid_utils.compat as uuid_utils
 from sqlalchemy import Connection, Engine
 
 from scribe_pipeline.contexts import ContextSnapshot
-from scribe_pipeline.database import RELEASED, in_transaction
+from scribe_pipeline.database import RELEASED, in_transaction, lock
+from scribe_pipeline.database.tables import item_images
 from scribe_pipeline.engines import ImageFacts, ImageLimits, LineShape, Segmentation, image_extension, inspect_image, segment
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Channel, EventType, record_event, wake
@@ -252,6 +253,8 @@ class SegmentationUnit(_FileUnit):
 
         def build(connection: Connection) -> None:
             write_file(connection, claim, RELEASED | {"status": "completed"})
+            # whoever asks for a job meanwhile sees both, the page and its job, or neither
+            lock(connection, {item_images: item_images.c.id == image.id})
             at = create_page(connection, image, build_page(image, result.lines), Author("ocr", result.engine))
             facts = {"segmentation": {"engine": result.engine, "seconds": round(result.seconds, 3), "lines": len(result.lines)}}
             insert_job(connection, image, claim.batch_id, self._context, 1, settings.max_attempts, preflight=facts)
