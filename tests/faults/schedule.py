@@ -2,8 +2,8 @@
 
 Each session is a thread with a connection of its own. It stops before every statement, commit and rollback until the schedule
 lets it through. One that then waits for a lock is left to wait while others go on; when a transaction has ended, those that
-waited are looked at again before the next step. So the same random numbers give the same schedule as a rule. They do not
-where one commit frees several sessions that want the same row: which of them gets it is the server's choice.
+waited are looked at again before the next step. So the same random numbers give the same schedule as a rule, though not always:
+which of several sessions gets a row that one commit frees, say, is the server's choice. What was really played is told.
 """
 
 import re
