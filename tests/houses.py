@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -67,9 +68,15 @@ def line_shape(top: int, left: int = 10, right: int = 390) -> LineShape:
     return LineShape(((left, top + 22), (right, top + 22)), corners)
 
 
+EMPTIED = (
+    "transcription_jobs", "transcription_job_attempts", "annotation_pages", "annotation_page_revisions", "annotations", "ocr_runs",
+    "current_ocr_runs", "event_outbox", "webhook_deliveries", "ingest_batches", "ingest_batch_files", "item_images", "items",
+    "resource_cleanup_outbox", "operator_audit",
+)  # fmt: skip
 THREE_LINES = (line_shape(20), line_shape(70), line_shape(120))
 
 
+@cache
 def png(width: int = 400, height: int = 300, colour: str = "white") -> bytes:
     """A picture without anything on it."""
     out = io.BytesIO()
@@ -204,7 +211,13 @@ class House:
             return create_job(connection, target, snapshot, max_attempts).job_id
 
     def ingested(
-        self, pages: int, incomplete: int = 0, *, scan: Path | None = None, shapes: Sequence[LineShape] = THREE_LINES
+        self,
+        pages: int,
+        incomplete: int = 0,
+        *,
+        scan: Path | None = None,
+        shapes: Sequence[LineShape] = THREE_LINES,
+        max_attempts: int = 3,
     ) -> tuple[UUID, list[Image]]:
         """A running batch as segmentation leaves it: images with page and pending job, then images that have no page yet."""
         batch_id, item_id = uuid_utils.uuid7(), uuid_utils.uuid7()
@@ -238,14 +251,14 @@ class House:
                         size_bytes=image.storage_bytes,
                         content_sha256=image.sha256,
                         status="completed" if sequence <= pages else "pending",
-                        max_attempts=3,
+                        max_attempts=max_attempts,
                         object_key=image.object_key,
                         item_image_id=image.id,
                     )
                 )
                 if sequence <= pages:
                     create_page(connection, image, build_page(image, shapes), Author("ocr", "test"))
-                    insert_job(connection, image, batch_id, snapshot, 1, max_attempts=3)
+                    insert_job(connection, image, batch_id, snapshot, 1, max_attempts)
                 images.append(image)
         return batch_id, images
 
@@ -285,6 +298,13 @@ class House:
             name=workspace,
         )
 
+    def loaded(self, image_id: UUID) -> Image:
+        """The image as it is stored."""
+        with self.engine.connect() as connection:
+            image = load_image(connection, image_id)
+        assert image is not None
+        return image
+
     def image_of(self, job_id: UUID) -> UUID:
         """The image that a job works on."""
         return UUID(str(self.value("SELECT item_image_id FROM transcription_jobs WHERE id = :id", id=job_id)))
@@ -292,6 +312,16 @@ class House:
     def expire_lease(self, table: str = "transcription_jobs") -> None:
         """Let every lease in a table run out now, as if its time had passed."""
         self.execute(f"UPDATE {table} SET lease_until = clock_timestamp() - interval '1 second' WHERE lease_until IS NOT NULL")
+
+    def empty(self) -> None:
+        """Remove all rows, evidence too, but those of workspaces, contexts and webhooks; turns begin anew."""
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("SET session_replication_role = replica"))
+            connection.execute(text("; ".join(f"DELETE FROM {table}" for table in EMPTIED)))
+            connection.execute(text("SET session_replication_role = origin"))
+            connection.execute(text("ALTER SEQUENCE claim_turns RESTART"))
+            # what was deleted would be read over again and again
+            connection.execute(text(f"VACUUM {', '.join(EMPTIED)}"))
 
     def batch(self, files: dict[str, bytes], folder: Path, *, context: str | None = None, again: bool = False) -> Batch:
         """A batch of files with these contents."""

@@ -85,8 +85,9 @@ class JobClaim:
 
 
 def claim_jobs(engine: Engine, lease_seconds: float, limit: int = 1, batch_id: UUID | None = None) -> list[JobClaim]:
-    """Take up to `limit` jobs that are due, of one batch or of all workspaces in turn; fewer if there are no more.
+    """Take up to `limit` jobs that are due, of one batch or of all workspaces in turn.
 
+    None means that nothing is due, or that others are just taking it; fewer than `limit`, that it is worth asking again.
     A job whose worker vanished has its attempt closed as `lease_expired` first; if that was its last, it fails.
     """
     while True:
@@ -107,10 +108,9 @@ def _claim(connection: Connection, lease_seconds: float, limit: int, batch_id: U
             rows += _due_rows(connection, jobs.c.workspace_id == workspace_id, share)
             if len(rows) == limit:
                 break
+    _close_lost_attempts(connection, rows)
     claims = []
     for row in rows:
-        if row.status == "running":
-            _close_lost_attempt(connection, row)
         if row.attempt_count >= row.max_attempts:
             held = and_(jobs.c.id == row.id, jobs.c.status == "running", jobs.c.lease_token == row.lease_token)
             _fail_row(connection, row, held, Category.ATTEMPTS_EXHAUSTED)
@@ -137,11 +137,11 @@ def _due_rows(connection: Connection, among: ColumnElement[bool], limit: int) ->
     ).all()
 
 
-def _close_lost_attempt(connection: Connection, row: Row[Any]) -> None:
-    # That there is such an attempt is not asked: attempts are evidence, they decide nothing.
+def _close_lost_attempts(connection: Connection, rows: Sequence[Row[Any]]) -> None:
+    """Close what runs of these jobs. How many that are is not asked: attempts are evidence, the jobs' rows decide."""
     connection.execute(
         update(attempts)
-        .where(attempts.c.job_id == row.id, attempts.c.attempt_number == row.attempt_count, attempts.c.outcome == "running")
+        .where(attempts.c.job_id.in_([row.id for row in rows]), attempts.c.outcome == "running")
         .values(outcome="lease_expired", finished_at=func.clock_timestamp())
     )
 
