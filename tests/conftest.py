@@ -29,20 +29,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(line)
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[EmbeddedServer]:
+@contextmanager
+def started_server() -> Iterator[EmbeddedServer]:
     """An embedded server that forgets everything; its folder is one that any user may reach, as a server does not run as root."""
     folder = Path(tempfile.mkdtemp(prefix="scribe-test-"))
     folder.chmod(0o755)
     embedded = EmbeddedServer(folder, durable=False)
     embedded.start()
-    embedded.ensure_database(_TEMPLATE)
-    engine = connect(embedded.url(_TEMPLATE))
-    upgrade(engine)
-    engine.dispose()
     yield embedded
     embedded.stop()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedServer]:
+    """The server of this run's tests, with a migrated database to copy from."""
+    with started_server() as embedded:
+        embedded.ensure_database(_TEMPLATE)
+        engine = connect(embedded.url(_TEMPLATE))
+        upgrade(engine)
+        engine.dispose()
+        yield embedded
 
 
 @pytest.fixture

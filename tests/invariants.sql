@@ -115,12 +115,12 @@ WHERE batch.status IN ('completed', 'failed') AND (
     OR EXISTS (SELECT FROM transcription_jobs AS job WHERE job.batch_id = batch.id AND job.status IN ('pending', 'running')));
 
 -- I16 no lease token where it does not belong
-SELECT attempt.job_id FROM transcription_job_attempts AS attempt
-WHERE EXISTS (SELECT FROM event_outbox AS event WHERE strpos(event.body, attempt.lease_token) > 0)
-   OR EXISTS (SELECT FROM annotation_page_revisions AS revision WHERE strpos(revision.payload, attempt.lease_token) > 0)
-   OR EXISTS (SELECT FROM operator_audit AS entry WHERE strpos(to_jsonb(entry)::text, attempt.lease_token) > 0)
-   OR EXISTS (SELECT FROM transcription_jobs AS job
-              WHERE strpos((to_jsonb(job) - 'lease_token')::text, attempt.lease_token) > 0);
+WITH written AS (
+    SELECT concat_ws(' ', (SELECT string_agg(body, ' ') FROM event_outbox),
+                          (SELECT string_agg(payload, ' ') FROM annotation_page_revisions),
+                          (SELECT string_agg(to_jsonb(entry)::text, ' ') FROM operator_audit AS entry),
+                          (SELECT string_agg((to_jsonb(job) - 'lease_token')::text, ' ') FROM transcription_jobs AS job)) AS everything)
+SELECT attempt.job_id FROM transcription_job_attempts AS attempt, written WHERE strpos(written.everything, attempt.lease_token) > 0;
 
 -- I17 item_images: item
 SELECT child.id FROM item_images AS child LEFT JOIN items AS parent ON parent.id = child.item_id WHERE parent.id IS NULL;

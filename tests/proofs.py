@@ -1,8 +1,11 @@
-"""The sizes of proofs, and the seed that replays one."""
+"""The sizes of proofs, the seed that replays one, and what to say of the item that failed."""
 
 import os
 import random
+import time
 import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 # What the proofs of this run have counted; shown at its end.
@@ -44,3 +47,21 @@ def seeded_item(seed: int, name: object) -> random.Random:
 def tell(line: str) -> None:
     """Have a line about a proof shown at the end of the run."""
     told.append(line)
+
+
+@contextmanager
+def named(item: str) -> Iterator[None]:
+    """Have whatever fails in here say in which item of the proof it did."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(item)
+        raise
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+    """Look again and again whether the condition holds; fail, saying what did not come, if it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} seconds"
+        time.sleep(0.02)

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import resources
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import URL, Connection, Engine, create_engine, exc, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url, text
 
 from scribe_pipeline.errors import Category, ScribeError
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _DEADLOCK, _SERIALIZATION = "40P01", "40001"
+# Connection failures, a server that stops or starts, a session that was ended for its silence.
+_UNREACHED = ("08", "57P", "25P03")
 _TRANSACTION_TRIES = 5
+# How long a session may do nothing inside a transaction; none of ours waits for anything but the database.
+_MAX_SILENCE_SECONDS = 60
 # One key for all who migrate: two processes that start together must not both run a migration.
 _MIGRATION_LOCK = 7_274_501
 
@@ -73,8 +77,18 @@ def sibling_url(url: str, suffix: str) -> str:
 
 
 def connect(url: str) -> Engine:
-    """Return an engine for a libpq URL. Nothing is opened yet."""
-    return create_engine(sqlalchemy_url(url), pool_size=4, pool_pre_ping=True, hide_parameters=True)
+    """Return an engine for a libpq URL. Nothing is opened yet.
+
+    A process that hangs inside a transaction loses its session after a minute, so that the rows it has locked are free.
+    """
+    engine = create_engine(sqlalchemy_url(url), pool_size=4, pool_pre_ping=True, hide_parameters=True)
+    event.listen(engine, "connect", _bound_silence)
+    return engine
+
+
+def _bound_silence(connection: Any, _: object) -> None:
+    connection.execute(f"SET idle_in_transaction_session_timeout = '{_MAX_SILENCE_SECONDS}s'")
+    connection.commit()
 
 
 def in_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
@@ -136,7 +150,7 @@ def _translated(error: exc.DBAPIError, message: str | None = None) -> DatabaseEr
     if sqlstate is None and not isinstance(error, exc.OperationalError | exc.InterfaceError):
         raise error  # our own mistake, found by the driver before the server saw it
     constraint = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
-    if sqlstate is None or sqlstate.startswith(("08", "57P")):
+    if sqlstate is None or sqlstate.startswith(_UNREACHED):
         category = Category.UNAVAILABLE
         reason = "the database does not answer, or refuses the connection: check its address, name, user and password"
     else:

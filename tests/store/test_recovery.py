@@ -6,12 +6,14 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, text
 
-from scribe_pipeline.database import DatabaseError
+from scribe_pipeline.database import DatabaseError, connect, in_transaction
 from scribe_pipeline.engines import Ticket
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.jobs import TranscriptionSource, drain, end_attempt
 from tests.houses import FakeEngines, House, InlinePool
+from tests.proofs import wait_until
 
 
 def source(house: House, pages: int | None = None) -> TranscriptionSource:
@@ -183,3 +185,26 @@ def test_a_token_is_told_nowhere(house: House, engines: FakeEngines, caplog: pyt
     with pytest.raises(DatabaseError) as refused:
         house.execute("UPDATE transcription_job_attempts SET lease_token = NULL, outcome = 'failed'")
     assert refused.value.category is Category.FAILED_PRECONDITION
+
+
+def test_who_hangs_in_a_transaction_frees_its_rows(
+    house: House, database_url: str, monkeypatch: pytest.MonkeyPatch, engines: FakeEngines
+) -> None:
+    """R37: a process that stops inside a transaction is put out after a while; its job goes on with another worker."""
+    monkeypatch.setattr("scribe_pipeline.database.engine._MAX_SILENCE_SECONDS", 1)
+    job = house.job()
+    hung = connect(database_url)
+    with pytest.raises(DatabaseError) as caught:
+        in_transaction(hung, lambda connection: hang(house, connection, job))
+    assert caught.value.category is Category.UNAVAILABLE
+    work(house)
+    assert house.value("SELECT status FROM transcription_jobs") == "completed"
+    hung.dispose()
+
+
+def hang(house: House, connection: Connection, job: object) -> None:
+    """Hold a job's row until the server has had enough."""
+    connection.execute(text("SELECT FROM transcription_jobs WHERE id = :id FOR UPDATE"), {"id": job})
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
+    wait_until(lambda: house.value(sessions) == 0, "the end of the session")
+    connection.execute(text("SELECT 1"))
