@@ -1,5 +1,6 @@
 """Small starting states for sessions that get in one another's way, and the operations that they may do there."""
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,7 +69,8 @@ class Stages:
 
     def __init__(self, url: str, seed: int) -> None:
         self._engine = connect(url)
-        self._house = House(self._engine, Path("nowhere"))
+        self._folder = tempfile.TemporaryDirectory(prefix="scribe-stages-")
+        self._house = House(self._engine, Path(self._folder.name) / "blobs")
         self._seed = seed
         self._made: dict[int, Stage] = {}
         self._played = 0
@@ -94,7 +96,8 @@ class Stages:
         return self._made[number]
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Give up the connections and the scans."""
+        self._folder.cleanup()
         self._engine.dispose()
         self._rows.close()
 
