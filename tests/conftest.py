@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import psycopg
@@ -18,7 +18,9 @@ from tests.proofs import told
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
-_TEMPLATE = "scribe_template"
+_TEMPLATE = f"scribe_template_{os.getpid()}"
+# Holds the folder of this run's server, so that test runs which it starts itself use that server too.
+_SERVER_FOLDER = "TEST_SERVER_FOLDER"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -29,27 +31,44 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(line)
 
 
-@contextmanager
-def started_server() -> Iterator[EmbeddedServer]:
-    """An embedded server that forgets everything; its folder is one that any user may reach, as a server does not run as root."""
-    folder = Path(tempfile.mkdtemp(prefix="scribe-test-"))
-    folder.chmod(0o755)
-    embedded = EmbeddedServer(folder, durable=False)
-    embedded.start()
-    yield embedded
-    embedded.stop()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 @pytest.fixture(scope="session")
 def server() -> Iterator[EmbeddedServer]:
-    """The server of this run's tests, with a migrated database to copy from."""
-    with started_server() as embedded:
+    """A server with a migrated database to copy: that of the run which started this one, or one that forgets everything."""
+    lent = os.environ.get(_SERVER_FOLDER)
+    with nullcontext(EmbeddedServer(Path(lent))) if lent else started_server(lend=True) as embedded:
         embedded.ensure_database(_TEMPLATE)
         engine = connect(embedded.url(_TEMPLATE))
         upgrade(engine)
         engine.dispose()
         yield embedded
+        drop_database(embedded, _TEMPLATE)
+
+
+@contextmanager
+def started_server(*, lend: bool = False) -> Iterator[EmbeddedServer]:
+    """An embedded server that forgets everything; its folder is one that any user may reach, as a server does not run as root.
+
+    Test runs that this one starts may use it too, if it is to `lend`.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="scribe-test-"))
+    folder.chmod(0o755)
+    embedded = EmbeddedServer(folder, durable=False)
+    embedded.start()
+    if lend:
+        os.environ[_SERVER_FOLDER] = str(folder)
+    yield embedded
+    if lend:
+        del os.environ[_SERVER_FOLDER]
+    embedded.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def drop_database(server: EmbeddedServer, name: str) -> None:
+    """Remove a database, whoever is connected to it."""
+    admin = create_engine(sqlalchemy_url(server.url("postgres")), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    admin.dispose()
 
 
 @pytest.fixture
@@ -66,11 +85,10 @@ def fresh_database(server: EmbeddedServer) -> Iterator[str]:
     admin = create_engine(sqlalchemy_url(server.url("postgres")), isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}"))
+    admin.dispose()
     yield server.url(name)
     broken = broken_invariants(server.url(name))
-    with admin.connect() as connection:
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    admin.dispose()
+    drop_database(server, name)
     assert not broken, f"broken invariants: {broken}"
 
 
@@ -105,6 +123,16 @@ def engine(database_url: str) -> Iterator[Engine]:
 def house(engine: Engine, tmp_path: Path) -> House:
     """The test's database and a blob store, with shortcuts to images, pages and jobs."""
     return House(engine, tmp_path / "blobs")
+
+
+@pytest.fixture
+def impatient(house: House) -> House:
+    """The same house, whose sessions wait for no lock longer than half a second: who would wait is refused with 55P03."""
+    house.execute(
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = 500', current_database()); END $$",
+    )
+    house.engine.dispose()
+    return house
 
 
 @pytest.fixture

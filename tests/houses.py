@@ -163,6 +163,10 @@ class House:
         """Run a statement and return the one value it gives."""
         return self.rows(statement, **values)[0][0]
 
+    def everything(self) -> dict[str, list[str]]:
+        """All rows that anybody may write, to compare before and after."""
+        return {table: [row[0] for row in self.rows(f"SELECT t::text FROM {table} AS t ORDER BY 1")] for table in EMPTIED}
+
     def execute(self, statement: str, **values: Any) -> int:
         """Run a statement that changes rows, and return how many."""
         return in_transaction(self.engine, lambda connection: connection.execute(text(statement), values).rowcount)

@@ -107,3 +107,34 @@ def test_stop_ends_busy_workers() -> None:
     worker = psutil.Process(pool.progress(ticket)[0])
     pool.stop()
     worker.wait(timeout=20)
+
+
+def test_a_task_that_is_let_go_stops_by_itself() -> None:
+    """R117: a task whose result nobody wants ends at its next line, and its process goes on to the next task."""
+    pool = EnginePool(1)
+    try:
+        ticket = pool.submit(spin)
+        while not pool.progress(ticket)[0]:
+            time.sleep(0.05)
+        pool.release(ticket)
+        with pytest.raises(ScribeError) as caught:
+            ticket.future.result(60)
+        assert caught.value.category is Category.CANCELED
+        assert pool.submit(os.getpid).future.result(60) == pool.progress(ticket)[0]
+    finally:
+        pool.stop()
+
+
+def test_a_place_that_is_used_again_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R95: a task does not begin with the counts of another."""
+    monkeypatch.setattr("scribe_pipeline.engines.pool._SLOTS", 1)
+    pool = EnginePool(1)
+    try:
+        first = pool.submit(count, 5)
+        first.future.result(60)
+        pool.release(first)
+        second = pool.submit(refuse)
+        assert isinstance(second.future.exception(60), ScribeError)
+        assert pool.progress(second) == (0, 0)
+    finally:
+        pool.stop()

@@ -21,15 +21,6 @@ def cancel(house: House, batch_id: UUID) -> bool:
     return cancel_batch(house.engine, batch_id, OPERATOR, 60)
 
 
-def everything(house: House) -> dict[str, str]:
-    """All that a cancel may change."""
-    tables = (
-        "ingest_batches", "ingest_batch_files", "item_images", "transcription_jobs", "transcription_job_attempts",
-        "annotation_page_revisions", "event_outbox", "resource_cleanup_outbox", "operator_audit",
-    )  # fmt: skip
-    return {table: str(house.rows(f"SELECT {table}::text FROM {table} ORDER BY 1")) for table in tables}
-
-
 def test_everything_open_is_canceled(house: House) -> None:
     """R23, R24, R119: pending and running jobs, the running attempt, the files and the batch; what is complete stays."""
     batch, _images = house.ingested(4, incomplete=2)
@@ -83,14 +74,14 @@ def test_a_late_worker_restores_nothing(house: House) -> None:
     batch, _ = house.ingested(2)
     claims = claim_jobs(house.engine, 60, limit=2)
     cancel(house, batch)
-    before = everything(house)
+    before = house.everything()
     for claim in claims:
         assert not renew_claim(house.engine, claim)
         for write in (lambda claim=claim: record_progress(house.engine, claim, 1, 0), lambda claim=claim: house.complete(claim)):
             with pytest.raises(ScribeError) as caught:
                 write()
             assert caught.value.category is Category.LEASE_LOST
-    assert everything(house) == before
+    assert house.everything() == before
     assert claim_jobs(house.engine, 60) == []
 
 
@@ -111,7 +102,7 @@ def test_a_cancel_that_fails_on_its_way_changes_nothing(house: House, statement:
     """R25, R119: whichever of its writes is the last one before a failure, nothing of the batch has changed."""
     batch, _ = house.ingested(2, incomplete=1)
     house.claim()
-    before = everything(house)
+    before = house.everything()
     hits = []
 
     def fail(_c: object, _k: object, sql: str, *_rest: object) -> None:
@@ -124,7 +115,7 @@ def test_a_cancel_that_fails_on_its_way_changes_nothing(house: House, statement:
         cancel(house, batch)
     event.remove(house.engine, "after_cursor_execute", fail)
     assert hits
-    assert everything(house) == before
+    assert house.everything() == before
     assert cancel(house, batch)
 
 
@@ -201,9 +192,9 @@ def test_canceling_what_is_over(house: House) -> None:
     """R23: a canceled batch may be canceled again, to no effect; a completed one may not; one that is not there is named."""
     batch, _ = house.ingested(1)
     assert cancel(house, batch)
-    before = everything(house)
+    before = house.everything()
     assert not cancel(house, batch)
-    assert everything(house) == before
+    assert house.everything() == before
     other, _ = house.ingested(1)
     house.complete(house.claim())
     house.execute("UPDATE ingest_batches SET status = 'completed', finished_at = clock_timestamp() WHERE id = :id", id=other)

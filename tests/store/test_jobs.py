@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -29,91 +28,6 @@ from scribe_pipeline.jobs import (
 from scribe_pipeline.pages import load_head, plain_text
 from tests.houses import House
 
-
-def everything(house: House) -> dict[str, list[Any]]:
-    """All rows that a worker may write, to compare before and after."""
-    tables = (
-        "transcription_jobs", "transcription_job_attempts", "annotation_pages", "annotation_page_revisions", "annotations",
-        "ocr_runs", "current_ocr_runs", "event_outbox", "webhook_deliveries",
-    )  # fmt: skip
-    return {table: house.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables}
-
-
-def test_claims_leave_attempt_rows(house: House) -> None:
-    """R4: after n claims there are n attempts, numbered 1 to n, each with snapshot, revision, owner, token and start."""
-    job = house.job(max_attempts=5)
-    for _ in range(4):
-        house.claim()
-        house.expire_lease()
-    rows = house.rows("SELECT * FROM transcription_job_attempts WHERE job_id = :id ORDER BY attempt_number", id=job)
-    assert [row.attempt_number for row in rows] == [1, 2, 3, 4]
-    assert len({row.lease_token for row in rows}) == 4
-    assert all(row.context_snapshot and row.input_revision == 1 and row.lease_owner and row.started_at for row in rows)
-
-
-def test_attempt_freezes_the_jobs_snapshot(house: House) -> None:
-    """R96: the attempt's snapshot is the job's, byte for byte, and so is its input revision."""
-    house.job()
-    house.claim()
-    assert house.value(
-        """SELECT a.context_snapshot = j.context_snapshot AND a.input_revision = j.input_revision
-           FROM transcription_job_attempts a JOIN transcription_jobs j ON j.id = a.job_id"""
-    )
-
-
-def test_claim_and_attempt_stand_or_fall_together(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R5: a token that was given before breaks the attempt's insert, and then the job is as it was."""
-    house.job()
-    first = house.claim()
-    house.job()
-    monkeypatch.setattr("scribe_pipeline.jobs.queue.new_lease", lambda seconds: Lease("someone", first.lease.token, seconds))
-    before = everything(house)
-    with pytest.raises(DatabaseError):
-        claim_jobs(house.engine, 60)
-    assert everything(house) == before
-
-
-def test_no_attempt_without_the_jobs_change(house: House) -> None:
-    """R5: if the job cannot be set running, there is no attempt row either."""
-    house.job()
-    house.execute("ALTER TABLE transcription_jobs ADD CONSTRAINT stop_it CHECK (status <> 'running')")
-    with pytest.raises(DatabaseError):
-        claim_jobs(house.engine, 60)
-    assert house.value("SELECT count(*) FROM transcription_job_attempts") == 0
-    assert house.value("SELECT status || attempt_count FROM transcription_jobs") == "pending0"
-
-
-def test_reclaim_closes_the_lost_attempt_first(house: House) -> None:
-    """R6: attempt 1 ends as lease_expired, not after attempt 2 began, and their tokens differ."""
-    house.job()
-    first = house.claim()
-    house.expire_lease()
-    second = house.claim()
-    old, new = house.rows("SELECT * FROM transcription_job_attempts ORDER BY attempt_number")
-    assert (old.outcome, new.outcome) == ("lease_expired", "running")
-    assert old.finished_at <= new.started_at
-    assert first.lease.token != second.lease.token
-    assert (first.attempt_number, second.attempt_number) == (1, 2)
-
-
-def test_a_live_lease_is_not_taken(house: House) -> None:
-    """R1: while the lease lives, nobody else gets the job."""
-    house.job()
-    house.claim()
-    assert claim_jobs(house.engine, 60) == []
-
-
-def test_expired_lease_at_the_last_attempt_fails_the_job(house: House) -> None:
-    """R6: a job whose last worker vanished fails with its category and one event; the claim goes on to the next job."""
-    job, other = house.job(max_attempts=1), house.job()
-    house.claim()
-    house.expire_lease()
-    assert house.claim().job_id == other
-    row = house.rows("SELECT * FROM transcription_jobs WHERE id = :id", id=job)[0]
-    assert (row.status, row.error_category) == ("failed", "attempts_exhausted")
-    assert house.value("SELECT event_type FROM event_outbox WHERE job_id = :id", id=job) == "dev.scribe.transcription.failed"
-
-
 LATE_WRITES: dict[str, Callable[[House, JobClaim], object]] = {
     "progress": lambda house, claim: record_progress(house.engine, claim, 1, 0),
     "preflight": lambda house, claim: record_preflight(house.engine, claim, {"segments": 9}, 9),
@@ -130,11 +44,11 @@ def test_an_old_token_writes_nothing(house: House, write: str) -> None:
     late = house.claim()
     house.expire_lease()
     house.claim()
-    before = everything(house)
+    before = house.everything()
     with pytest.raises(ScribeError) as caught:
         LATE_WRITES[write](house, late)
     assert caught.value.category is Category.LEASE_LOST
-    assert everything(house) == before
+    assert house.everything() == before
 
 
 @pytest.mark.parametrize("write", LATE_WRITES)
@@ -153,26 +67,11 @@ def test_every_part_of_the_fence_counts(house: House, write: str, change: dict[s
     house.job()
     claim = house.claim()
     forged = JobClaim(**(vars(claim) | change))
-    before = everything(house)
+    before = house.everything()
     assert not renew_claim(house.engine, forged)
     with pytest.raises(ScribeError):
         LATE_WRITES[write](house, forged)
-    assert everything(house) == before
-
-
-def test_renewal_moves_the_deadline(house: House) -> None:
-    """R1, R9: whoever holds the lease can renew it; nobody can whose lease has run out, or was taken over."""
-    house.job()
-    claim = house.claim(30)
-    before = house.value("SELECT lease_until FROM transcription_jobs")
-    assert renew_claim(house.engine, claim)
-    assert house.value("SELECT lease_until FROM transcription_jobs") > before
-    house.expire_lease()
-    assert not renew_claim(house.engine, claim)
-    house.claim()
-    deadline = house.value("SELECT lease_until FROM transcription_jobs")
-    assert not renew_claim(house.engine, claim)
-    assert house.value("SELECT lease_until FROM transcription_jobs") == deadline
+    assert house.everything() == before
 
 
 def test_a_lease_that_ran_out_but_was_not_taken_may_still_commit(house: House) -> None:
@@ -223,7 +122,7 @@ def test_completion_is_all_or_nothing(house: House, statement: str) -> None:
     house.subscribe()
     house.job()
     claim = house.claim()
-    before = everything(house)
+    before = house.everything()
     hits = []
 
     def fail(_c: object, _k: object, sql: str, *_rest: object) -> None:
@@ -236,7 +135,7 @@ def test_completion_is_all_or_nothing(house: House, statement: str) -> None:
         house.complete(claim)
     event.remove(house.engine, "after_cursor_execute", fail)
     assert hits
-    assert everything(house) == before
+    assert house.everything() == before
     assert house.complete(claim) == 2
 
 
@@ -246,11 +145,11 @@ def test_completion_on_a_changed_page_writes_nothing(house: House) -> None:
     house.job(image)
     claim = house.claim()
     assert house.save(image.id, 1) == 2
-    before = everything(house)
+    before = house.everything()
     with pytest.raises(ScribeError) as caught:
         house.complete(claim)
     assert caught.value.category is Category.PAGE_CHANGED
-    assert everything(house) == before
+    assert house.everything() == before
 
 
 def test_the_same_request_is_the_same_job(house: House) -> None:
@@ -277,27 +176,6 @@ def test_no_job_for_another_workspaces_image(house: House) -> None:
         create_job(connection, replace(image, workspace_id=other), find_context(connection, other), 3)
 
 
-def test_an_edited_context_does_not_reach_a_job(house: House) -> None:
-    """R2: the claim carries the context as it was when the job was made."""
-    house.job()
-    house.execute("UPDATE contexts SET transcription_model = 'another', system_prompt = 'other', temperature = 1")
-    snapshot = house.claim().context_snapshot
-    assert '"transcription_model":"PP-OCRv6_rec_small"' in snapshot
-    assert '"system_prompt":null' in snapshot
-
-
-def test_progress_is_reset_by_a_claim(house: House) -> None:
-    """R95: progress belongs to an attempt."""
-    house.job()
-    claim = house.claim()
-    record_preflight(house.engine, claim, {"segments": 3}, 3)
-    record_progress(house.engine, claim, 1, 1)
-    assert house.rows("SELECT total_segments, completed_segments, failed_segments FROM transcription_jobs") == [(3, 1, 1)]
-    house.expire_lease()
-    house.claim()
-    assert house.rows("SELECT total_segments, completed_segments, failed_segments FROM transcription_jobs") == [(0, 0, 0)]
-
-
 @pytest.mark.parametrize(("attempt", "seconds"), [(1, 20), (2, 40), (3, 80), (4, 160), (5, 300), (6, 300)])
 def test_retries_wait_longer_each_time(house: House, attempt: int, seconds: int) -> None:
     """R14: a failure that may pass sends the job back, 2^n times ten seconds later, at most five minutes."""
@@ -318,28 +196,6 @@ def test_permanent_failure_ends_the_job(house: House) -> None:
     assert row == ("failed", "transcription provider request failed", "authentication", None)
     assert house.value("SELECT outcome FROM transcription_job_attempts") == "failed"
     assert house.value("SELECT count(*) FROM event_outbox WHERE event_type LIKE '%failed'") == 1
-
-
-def test_many_claimers_one_winner_each(house: House) -> None:
-    """R94: eight sessions that claim at once get eight different jobs, and no job twice."""
-    jobs = {house.job() for _ in range(8)}
-    with ThreadPoolExecutor(12) as pool:
-        got = list(pool.map(lambda _: claim_jobs(house.engine, 60), range(12)))
-    claims = [claim for batch in got for claim in batch]
-    while more := claim_jobs(house.engine, 60):  # a claimer that meets only locked rows goes away with nothing
-        claims += more
-    assert len(claims) == 8
-    assert {claim.job_id for claim in claims} == jobs
-
-
-def test_a_claim_waits_for_nobody(house: House) -> None:
-    """R94: a job whose row another session holds just now is passed by, not waited for."""
-    first, second = house.job(), house.job()
-    with house.engine.begin() as busy:
-        busy.execute(text("SELECT FROM transcription_jobs WHERE id = :id FOR UPDATE"), {"id": first})
-        with ThreadPoolExecutor(1) as pool:
-            (claim,) = pool.submit(claim_jobs, house.engine, 60).result(timeout=30)
-    assert claim.job_id == second
 
 
 def test_a_deadlock_is_tried_again(house: House) -> None:
@@ -366,7 +222,8 @@ def test_a_deadlock_is_tried_again(house: House) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(tries) == [1, 2]
+    # who tries again may be back before the other has got his lock, and meet him once more
+    assert len(tries) == 2 and max(tries) > 1
 
 
 def test_database_errors_tell_no_token(house: House) -> None:
@@ -427,38 +284,14 @@ def test_every_outcome_is_reached(house: House) -> None:
     assert caught.value.constraint == "transcription_job_attempts_outcome"
 
 
-def test_workspaces_take_turns(house: House) -> None:
-    """R94: however many jobs one workspace has waiting, another's first job is claimed within one round."""
-    for name in ("second", "third"):
-        house.execute("INSERT INTO workspaces (id, name) VALUES (gen_random_uuid(), :name)", name=name)
-    for _ in range(12):
-        house.job()
-    late = {house.job(house.page(workspace=name)) for name in ("second", "third")}
-    first_round = {house.claim().job_id for _ in range(3)}
-    assert late < first_round
-    assert len({claim.job_id for claim in claim_jobs(house.engine, 60, limit=20)}) == 11
-
-
-def test_a_batch_of_claims_is_shared_out(house: House) -> None:
-    """R4, R94: several jobs are claimed at once, oldest first, from all workspaces, each with a token of its own."""
-    house.execute("INSERT INTO workspaces (id, name) VALUES (gen_random_uuid(), 'second')")
-    crowd = [house.job() for _ in range(6)]
-    few = [house.job(house.page(workspace="second")) for _ in range(2)]
-    claims = claim_jobs(house.engine, 60, limit=4)
-    assert {claim.job_id for claim in claims} == {*crowd[:2], *few}
-    assert len({claim.lease.token.get_secret_value() for claim in claims}) == 4
-    assert [claim.job_id for claim in claim_jobs(house.engine, 60, limit=9)] == crowd[2:]
-    assert claim_jobs(house.engine, 60, limit=9) == []
-
-
 def test_a_commit_whose_answer_was_lost_is_not_done_twice(house: House) -> None:
     """R10, R94: the very claim that has committed gets the same revision again, and nothing is written."""
     house.job()
     claim = house.claim()
     assert house.complete(claim) == 2
-    before = everything(house)
+    before = house.everything()
     assert house.complete(claim, "something else") == 2
-    assert everything(house) == before
+    assert house.everything() == before
 
 
 @pytest.mark.parametrize("category", [category for category in Category if category.stored])

@@ -10,7 +10,6 @@ from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.jobs import TranscriptionSource, drain
 from scribe_pipeline.pages import correction_distance, load_head, load_revision, plain_text, save_page
 from tests.houses import FakeEngines, House, InlinePool
-from tests.store.test_jobs import everything
 
 
 def test_a_save_is_one_revision_more(house: House) -> None:
@@ -32,12 +31,12 @@ def test_a_stale_save_changes_nothing(house: House) -> None:
     house.job(image)
     house.complete(house.claim(), "text")
     house.save(image.id, 2)
-    before = everything(house)
+    before = house.everything()
     for stale in (1, 2, 4):
         with pytest.raises(ScribeError, match="is at revision 3") as caught:
             house.save(image.id, stale)
         assert caught.value.category is Category.PAGE_CHANGED
-    assert everything(house) == before
+    assert house.everything() == before
 
 
 def test_two_who_save_at_once(house: House) -> None:
@@ -109,11 +108,11 @@ def test_correction_distance(baseline: str, corrected: str, distance: int) -> No
 def test_what_is_no_page_is_refused(house: House, payload: str) -> None:
     """R91: a file that is no page of this image is refused in one sentence, and nothing is written."""
     image = house.page()
-    before = everything(house)
+    before = house.everything()
     with pytest.raises(ScribeError) as caught:
         save_page(house.engine, image.id, 1, payload, "reader")
     assert caught.value.category is Category.INVALID_ARGUMENT
-    assert everything(house) == before
+    assert house.everything() == before
 
 
 def test_another_pages_payload_is_refused(house: House) -> None:

@@ -1,0 +1,238 @@
+"""What the schema refuses, by the name of who refuses it: for each constraint and trigger the changes that break just that one.
+
+A change is what follows `UPDATE <its table> SET`. It meets the rows that `test_checks.furnish` makes.
+"""
+
+LEASE = "lease_owner = 'someone', lease_token = gen_random_uuid()::text, lease_until = clock_timestamp()"
+SAME_LEASE = "lease_owner = 'someone', lease_token = 'same', lease_until = clock_timestamp()"
+# One value for all rows, which no row has yet.
+SAME_ID = "'01900000-0000-7000-8000-0000000000ff'"
+NOW = "finished_at = clock_timestamp()"
+PENDING, RUNNING, COMPLETED = (f"WHERE status = '{status}'" for status in ("pending", "running", "completed"))
+OPEN = "WHERE outcome = 'running'"
+CLOSED = "WHERE outcome = 'completed'"
+
+CHECKS: dict[str, tuple[str, ...]] = {
+    "workspaces_name_length": ("name = '' WHERE name = 'other'", "name = repeat('n', 256) WHERE name = 'other'"),
+    "contexts_name_length": ("name = '' WHERE name = 'letter'", "name = repeat('n', 256) WHERE name = 'letter'"),
+    "contexts_segmentation_model_form": ("segmentation_model = 'Two Words'", "segmentation_model = ''"),
+    "contexts_transcription_provider_form": ("transcription_provider = '9'", "transcription_provider = repeat('p', 65)"),
+    "contexts_temperature_range": ("temperature = -0.1", "temperature = 2.1"),
+    "contexts_system_prompt_length": ("system_prompt = repeat('p', 8193)",),
+    "contexts_segment_cap_positive": ("segment_cap = 0",),
+    "contexts_line_concurrency_positive": ("line_concurrency = 0",),
+    "contexts_line_timeout_positive": ("line_timeout_s = 0",),
+    "items_name_present": ("name = ''",),
+    "items_source_type": ("source_type = 'fax'",),
+    "items_metadata_object": ("metadata = '[]'",),
+    "item_images_sequence_positive": ("sequence = 0 WHERE sequence = 1",),
+    # R51: the name of an image's object says its SHA-256 and holds a UUID
+    "item_images_object_key_form": (
+        "object_key = sha256 || '-' || gen_random_uuid()",
+        "object_key = sha256 || '-' || gen_random_uuid() || '.a/b'",
+        "object_key = sha256 || '-' || replace(gen_random_uuid()::text, '-', '') || '.png'",
+    ),
+    "item_images_key_names_bytes": ("object_key = repeat('0', 64) || '-' || gen_random_uuid() || '.png'",),
+    "item_images_storage_bytes_positive": ("storage_bytes = 0",),
+    "item_images_width_positive": ("width = 0",),
+    "item_images_height_positive": ("height = 0",),
+    "ingest_batches_snapshot_object": ("context_snapshot = '[]'",),
+    "ingest_batches_request_hash_form": ("request_hash = left(request_hash, 63)", "request_hash = 'X' || left(request_hash, 63)"),
+    "ingest_batches_again_range": ("again = -1",),
+    "ingest_batches_status": (f"status = 'over' {RUNNING}",),
+    "ingest_batches_dispatch_generation_range": ("dispatch_generation = -1",),
+    "ingest_batches_finished": (f"{NOW} {RUNNING}", f"status = 'completed' {RUNNING}", f"status = 'canceled' {RUNNING}"),
+    "ingest_batch_files_sequence_positive": ("sequence = 0 WHERE sequence = 1",),
+    "ingest_batch_files_frame_positive": ("frame = 0",),
+    "ingest_batch_files_size_range": ("size_bytes = -1",),
+    "ingest_batch_files_sha256_form": ("content_sha256 = left(content_sha256, 63)",),
+    "ingest_batch_files_status": (f"status = 'over' {PENDING}",),
+    "ingest_batch_files_error_length": ("error = repeat('e', 1025)",),
+    "ingest_batch_files_attempts": ("attempt_count = -1", "attempt_count = max_attempts + 1"),
+    "ingest_batch_files_lease": (
+        f"status = 'processing' {PENDING}",
+        f"{LEASE} {PENDING}",
+        f"status = 'processing', lease_owner = 'someone', lease_token = gen_random_uuid()::text {PENDING}",
+    ),
+    "ingest_batch_files_completed": (f"status = 'completed', item_image_id = NULL {PENDING}",),
+    "ingest_batch_files_failed": (f"status = 'failed' {PENDING}", f"error_category = 'empty' {PENDING}"),
+    "ingest_batch_files_error_category": (f"status = 'failed', error_category = 'no_text' {PENDING}",),
+    "annotation_pages_page_id_length": ("page_id = repeat('p', 480) || item_image_id",),
+    "annotation_pages_payload_object": ("payload = '[]'",),
+    "annotation_pages_revision_positive": ("revision = 0",),
+    "annotation_page_revisions_revision_positive": ("revision = 0 WHERE revision = 1",),
+    "annotation_page_revisions_author_kind": ("author_kind = 'ghost'",),
+    "annotations_id_length": ("annotation_id = repeat('a', 513) WHERE position = 0",),
+    "annotations_granularity": ("granularity = 'sentence'",),
+    "annotations_position_range": ("position = -1 WHERE position = 0",),
+    "transcription_jobs_snapshot_object": ("context_snapshot = '[]'",),
+    # R3: the input revision is greater than zero
+    "transcription_jobs_input_revision_positive": (f"input_revision = 0 {PENDING}", f"input_revision = -1 {PENDING}"),
+    "transcription_jobs_status": (f"status = 'over', {NOW} {PENDING}",),
+    "transcription_jobs_max_attempts_positive": (f"max_attempts = 0 {PENDING}",),
+    "transcription_jobs_preflight_object": ("preflight = '[]'",),
+    "transcription_jobs_failures_array": ("failures = '{}'",),
+    "transcription_jobs_error_length": ("error = repeat('e', 1025)",),
+    # R1: a running job has owner, token and deadline; any other has none of them, one that has ended neither
+    "transcription_jobs_lease": (
+        f"status = 'running', attempt_count = 1 {PENDING}",
+        f"{LEASE} {PENDING}",
+        f"status = 'running', attempt_count = 1, lease_owner = 'someone', lease_token = gen_random_uuid()::text {PENDING}",
+        f"status = 'running', attempt_count = 1, lease_token = gen_random_uuid()::text, lease_until = clock_timestamp() {PENDING}",
+        f"status = 'canceled', {NOW} {RUNNING}",
+        f"{LEASE} {COMPLETED}",
+    ),
+    "transcription_jobs_attempts": (f"attempt_count = -1 {PENDING}", "attempt_count = max_attempts + 1"),
+    "transcription_jobs_claimed": (
+        f"status = 'running', {LEASE} {PENDING}",
+        f"status = 'completed', result_revision = input_revision + 1, {NOW} {PENDING}",
+    ),
+    "transcription_jobs_result": (
+        f"result_revision = input_revision + 1 {PENDING}",
+        f"result_revision = NULL {COMPLETED}",
+        f"result_revision = input_revision {COMPLETED}",
+        f"result_revision = input_revision + 2 {COMPLETED}",
+    ),
+    "transcription_jobs_failed": (f"status = 'failed', {NOW} {PENDING}", f"error_category = 'timeout' {PENDING}"),
+    "transcription_jobs_finished": (f"{NOW} {PENDING}", f"finished_at = NULL {COMPLETED}", f"status = 'superseded' {PENDING}"),
+    "transcription_jobs_segments": (
+        f"completed_segments = -1 {PENDING}", f"failed_segments = -1 {PENDING}", f"total_segments = 2 {COMPLETED}",
+    ),
+    "transcription_jobs_error_category": (f"status = 'failed', error_category = 'bad luck', {NOW} {PENDING}",),
+    "transcription_jobs_supersedes_another": ("supersedes = id",),
+    "transcription_job_attempts_number_positive": ("attempt_number = 0 WHERE attempt_number = 1",),
+    "transcription_job_attempts_input_revision_positive": ("input_revision = 0",),
+    # R11: the outcomes are a closed list
+    "transcription_job_attempts_outcome": (f"outcome = 'vanished', {NOW} {OPEN}",),
+    "transcription_job_attempts_finished": (f"{NOW} {OPEN}", f"finished_at = NULL {CLOSED}", f"outcome = 'canceled' {OPEN}"),
+    "transcription_job_attempts_order": (f"finished_at = started_at - interval '1 second' {CLOSED}",),
+    "transcription_job_attempts_result": (f"result_revision = 2 {OPEN}", f"result_revision = NULL {CLOSED}"),
+    "transcription_job_attempts_error": (f"error_category = 'timeout' {OPEN}", f"outcome = 'failed', {NOW} {OPEN}"),
+    "transcription_job_attempts_error_category": (f"outcome = 'failed', error_category = 'bad luck', {NOW} {OPEN}",),
+    "event_outbox_body_object": ("body = '[]'",),
+    "webhook_subscriptions_target_url_form": ("target_url = 'ftp://' || id", "target_url = 'https://a b/' || id"),
+    "webhook_subscriptions_secret_length": ("signing_secret = repeat('s', 31)", "signing_secret = repeat('s', 1025)"),
+    "webhook_deliveries_status": (f"status = 'over' {PENDING}",),
+    "webhook_deliveries_last_error_length": ("last_error = repeat('e', 129)",),
+    "webhook_deliveries_attempts": ("attempt_count = -1", "attempt_count = max_attempts + 1"),
+    "webhook_deliveries_lease": (f"status = 'processing' {PENDING}", f"{LEASE} {PENDING}"),
+    "resource_cleanup_outbox_kind": ("kind = 'page'",),
+    "resource_cleanup_outbox_key_present": ("resource_key = '' WHERE id = (SELECT id FROM resource_cleanup_outbox LIMIT 1)",),
+    "resource_cleanup_outbox_bytes_range": ("storage_bytes = -1",),
+    "resource_cleanup_outbox_status": (f"status = 'done' {PENDING}",),
+    "resource_cleanup_outbox_attempts": ("attempt_count = -1",),
+    "resource_cleanup_outbox_last_error_length": ("last_error = repeat('e', 129)",),
+    "resource_cleanup_outbox_lease": (f"status = 'processing' {PENDING}", f"{LEASE} {PENDING}"),
+    "operator_audit_actor_length": ("actor = ''", "actor = repeat('a', 256)"),
+    "operator_audit_action_present": ("action = ''",),
+    "operator_audit_subject_present": ("subject = ''",),
+    "operator_audit_reason_length": ("reason = repeat('r', 1025)",),
+}  # fmt: skip
+
+UNIQUE: dict[str, str] = {
+    "workspaces_name_unique": "name = 'same'",
+    "contexts_name_unique": "name = 'same'",
+    "contexts_one_default": "is_default = true",
+    "item_images_object_key_unique": f"(sha256, object_key) = (repeat('0', 64), repeat('0', 64) || '-' || {SAME_ID} || '.png')",
+    "item_images_canvas_unique": "canvas_uri = 'same'",
+    "item_images_sequence_unique": "sequence = 9",
+    "ingest_batches_item_unique": f"item_id = {SAME_ID}",
+    "ingest_batches_request_unique": f"request_hash = repeat('a', 64) {RUNNING}",
+    "ingest_batch_files_lease_token_unique": f"status = 'processing', {SAME_LEASE} {PENDING}",
+    "ingest_batch_files_image_unique": f"item_image_id = {SAME_ID}",
+    "annotation_pages_page_id_unique": "page_id = 'same'",
+    "annotations_position_unique": "position = 9",
+    "transcription_jobs_lease_token_unique": f"status = 'running', attempt_count = 1, {SAME_LEASE} {PENDING}",
+    # R94: no image has two active jobs
+    "transcription_jobs_one_active": f"item_image_id = {SAME_ID} {PENDING}",
+    # R39: no token is given twice
+    "transcription_job_attempts_lease_token_unique": "lease_token = 'same'",
+    "transcription_job_attempts_one_running": (
+        "outcome = 'running', finished_at = NULL, result_revision = NULL, error_category = NULL"
+    ),
+    "current_ocr_runs_run_unique": f"ocr_run_id = {SAME_ID}",
+    "event_outbox_one_completion": f"job_id = {SAME_ID} WHERE event_type LIKE '%completed'",
+    "webhook_subscriptions_target_unique": "target_url = 'https://same'",
+    "webhook_deliveries_lease_token_unique": f"status = 'processing', {SAME_LEASE} {PENDING}",
+    "webhook_deliveries_once": f"event_id = {SAME_ID}",
+    "resource_cleanup_outbox_lease_token_unique": f"status = 'processing', {SAME_LEASE} {PENDING}",
+    "resource_cleanup_outbox_once": "resource_key = 'same'",
+}
+
+# The columns that keep the value they were inserted with.
+KEPT: dict[str, tuple[str, ...]] = {
+    # R51: an image's identity does not change
+    "item_images_keep": (
+        "id", "workspace_id", "item_id", "object_key", "sha256", "storage_bytes", "media_type", "width", "height", "canvas_uri",
+    ),
+    "ingest_batches_keep": (
+        "id", "workspace_id", "item_id", "context_id", "context_snapshot", "request_hash", "again", "created_at",
+    ),
+    "ingest_batch_files_keep": ("batch_id", "sequence", "frame", "workspace_id", "filename", "size_bytes", "content_sha256"),
+    "annotation_pages_keep": ("item_image_id", "workspace_id", "page_id", "canvas_uri", "created_at"),
+    # R2, R95: what a job asks for is frozen when it is made
+    "transcription_jobs_keep": (
+        "id", "workspace_id", "item_image_id", "batch_id", "context_id", "context_snapshot", "input_revision", "max_attempts",
+        "supersedes", "created_at",
+    ),
+    # R12, R96: nothing of an attempt changes but what its end says
+    "transcription_job_attempts_keep": (
+        "job_id", "attempt_number", "workspace_id", "context_snapshot", "input_revision", "lease_owner", "lease_token",
+        "started_at",
+    ),
+    # R162: a baseline stays readable as it was; only its two metrics change
+    "ocr_runs_keep": (
+        "id", "workspace_id", "item_image_id", "job_id", "context_id", "provider", "model", "original_text", "created_at",
+    ),
+    "webhook_deliveries_keep": ("id", "workspace_id", "event_id", "subscription_id", "max_attempts", "created_at"),
+    "resource_cleanup_outbox_keep": ("id", "workspace_id", "kind", "resource_key", "created_at"),
+}  # fmt: skip
+# What has to be said beside a kept column, so that no other trigger refuses the change first.
+BESIDE = {
+    "annotation_pages_keep": "revision = revision + 1",
+    "transcription_job_attempts_keep": f"outcome = 'canceled', {NOW}",
+}
+
+STEPS: dict[str, tuple[str, ...]] = {
+    "ingest_batches_step": tuple(f"status = '{to}' WHERE status = 'canceled'" for to in ("pending", "running", "completed")),
+    "ingest_batch_files_step": tuple(f"status = '{to}' {COMPLETED}" for to in ("pending", "processing", "failed", "canceled")),
+    # R95: a job becomes terminal once and stays so
+    "transcription_jobs_step": (
+        *(f"status = '{to}' {COMPLETED}" for to in ("pending", "running", "failed", "canceled", "superseded")),
+        *(f"status = '{to}' WHERE status = 'canceled'" for to in ("pending", "running", "completed", "failed", "superseded")),
+        f"status = 'completed' {PENDING}",
+        f"status = 'failed' {PENDING}",
+        f"attempt_count = attempt_count - 1 {RUNNING}",
+    ),
+    # R12: an attempt is closed once, and for good
+    "transcription_job_attempts_step": (
+        f"outcome = 'running', finished_at = NULL {CLOSED}",
+        f"outcome = 'superseded' {CLOSED}",
+        f"error_category = NULL {CLOSED}",
+        f"lease_owner = lease_owner {OPEN}",
+    ),
+    # R162: the chain of a page's revisions has no gaps and never goes back
+    "annotation_pages_step": ("revision = revision", "revision = revision + 2", "revision = revision - 1"),
+    "webhook_deliveries_step": tuple(f"status = '{to}' WHERE status = 'delivered'" for to in ("pending", "processing", "failed")),
+}
+
+# Rows that are evidence: the columns that may be changed nevertheless are refused by the triggers above, if at all.
+EVIDENCE: dict[str, str] = {
+    "annotation_page_revisions_evidence": "UPDATE OR DELETE",  # R162
+    "transcription_jobs_evidence": "DELETE",  # R32
+    "transcription_job_attempts_evidence": "DELETE",  # R12, R96
+    "ocr_runs_evidence": "DELETE",  # R162
+    "operator_audit_evidence": "UPDATE OR DELETE",  # R34
+}
+
+# The triggers that write the time of a change, and a change.
+TOUCHING: dict[str, str] = {
+    "contexts_touch": "description = 'new'",
+    "items_touch": "name = 'new'",
+    "ingest_batches_touch": "dispatch_generation = 7",
+    "ingest_batch_files_touch": "source_uri = 'file:///new'",
+    "annotation_pages_step": "revision = revision + 1",
+    "transcription_jobs_touch": "error = 'new'",
+    "webhook_deliveries_touch": "last_error = 'new'",
+    "resource_cleanup_outbox_touch": "last_error = 'new'",
+}
