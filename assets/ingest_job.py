@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from assets.metadata import ingestion_metadata, segmentation_metadata, transcription_metadata
 from assets.specs import INGESTED_IMAGES, SEGMENTED_PAGES, TRANSCRIBED_PAGES
-from resources import BATCH_TAG, WORKSPACE_TAG, Progress, ingest_settings, process_tags
+from resources import BATCH_TAG, ENGINES_TAG, WORKSPACE_TAG, Progress, ingest_settings, process_tags
 from scribe_pipeline.config import Settings
 from scribe_pipeline.contexts import ContextSnapshot
 from scribe_pipeline.engines import EnginePool, check_segmentor, check_transcriber
@@ -137,6 +137,7 @@ def settle(context: dg.OpExecutionContext, run: BatchRun, database: dg.ResourceP
 
 @dg.job(
     executor_def=dg.in_process_executor,
+    tags=ENGINES_TAG,
     description="Takes one ingest batch from files to drafts: validate, segment, transcribe. Claims for 20 minutes at most.",
 )
 def process_ingest_batch() -> None:

@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 
 from assets.metadata import transcription_metadata
 from assets.specs import TRANSCRIBED_PAGES
-from resources import Progress, process_tags, report_dead_runs
+from resources import ENGINES_TAG, Progress, process_tags, report_dead_runs
 from scribe_pipeline.config import Settings
 from scribe_pipeline.engines import EnginePool
 from scribe_pipeline.jobs import TranscribedPage, TranscriptionSource, drain
@@ -53,6 +53,7 @@ def report_lost_runs(context: dg.OpExecutionContext) -> None:
 
 @dg.job(
     executor_def=dg.in_process_executor,
+    tags=ENGINES_TAG,
     description="Transcribes what is due in the queue, of all workspaces in turn. Claims for 20 minutes at most.",
 )
 def drain_transcription_queue() -> None:
@@ -62,6 +63,7 @@ def drain_transcription_queue() -> None:
 
 @dg.job(
     executor_def=dg.in_process_executor,
+    tags=ENGINES_TAG,
     config={"ops": {"recover_queue": {"config": {"claim_seconds": _MAINTENANCE_SECONDS}}}},
     description="Every half hour: finds lost runs, takes over expired leases, does delayed retries, whatever wake-up was missed.",
 )

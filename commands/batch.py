@@ -15,12 +15,11 @@ BatchArgument = Annotated[str, typer.Argument(metavar="ID")]
 @app.command("list")
 def list_batches(as_json: JsonOption = False) -> None:
     """List batches, newest first."""
-    from scribe_pipeline.database import migrated_database
+    from scribe_pipeline.database import current_database, in_transaction
     from scribe_pipeline.ingest import list_batches as listed
 
     settings = load_settings()
-    with migrated_database(settings).connect() as connection:
-        rows = [asdict(batch) for batch in listed(connection)]
+    rows = [asdict(batch) for batch in in_transaction(current_database(settings), listed)]
     if as_json:
         print_json(rows)
     elif rows:
@@ -34,13 +33,13 @@ def list_batches(as_json: JsonOption = False) -> None:
 def show(batch_id: BatchArgument, as_json: JsonOption = False) -> None:
     """Show a batch's files and their pages."""
     from commands.reports import page_json, print_pages
-    from scribe_pipeline.database import migrated_database
+    from scribe_pipeline.database import current_database, in_transaction
     from scribe_pipeline.ingest import load_batch, report_batch
 
     key = read_id(batch_id, "batch")
-    with migrated_database(load_settings()).connect() as connection:
-        load_batch(connection, key)
-        pages = report_batch(connection, key)
+    engine = current_database(load_settings())
+    in_transaction(engine, lambda connection: load_batch(connection, key))
+    pages = in_transaction(engine, lambda connection: report_batch(connection, key))
     if as_json:
         print_json([page_json(page) for page in pages])
     else:
@@ -50,9 +49,9 @@ def show(batch_id: BatchArgument, as_json: JsonOption = False) -> None:
 @app.command("cancel")
 def cancel(batch_id: BatchArgument, reason: ReasonOption = "") -> None:
     """Cancel an open batch with all that is open of it; pages that are there stay, and no worker writes to them any more."""
-    from scribe_pipeline.database import migrated_database
+    from scribe_pipeline.database import current_database
     from scribe_pipeline.ingest import cancel_batch
 
     settings = load_settings()
-    changed = cancel_batch(migrated_database(settings), read_id(batch_id, "batch"), operator(reason), settings.lease_seconds)
+    changed = cancel_batch(current_database(settings), read_id(batch_id, "batch"), operator(reason), settings.lease_seconds)
     typer.echo("canceled" if changed else "it was canceled before")

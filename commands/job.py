@@ -21,18 +21,18 @@ JobArgument = Annotated[str, typer.Argument(metavar="ID")]
 def list_jobs(
     status: Annotated[str | None, typer.Option(help=f"Only jobs that are so: {', '.join(_STATUSES)}.")] = None,
     batch: Annotated[str | None, typer.Option(metavar="ID", help="Only jobs of this batch.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many at most.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, newest first."""
-    from scribe_pipeline.database import migrated_database
+    from scribe_pipeline.database import current_database, in_transaction
     from scribe_pipeline.jobs import list_jobs as listed
 
     if status is not None and status not in _STATUSES:
         raise ScribeError(Category.INVALID_ARGUMENT, f"no job is ever {status!r}; it is one of {', '.join(_STATUSES)}")
-    settings = load_settings()
-    with migrated_database(settings).connect() as connection:
-        jobs = listed(connection, status=status, batch_id=read_id(batch, "batch") if batch else None, limit=limit)
+    key = read_id(batch, "batch") if batch else None
+    engine = current_database(load_settings())
+    jobs = in_transaction(engine, lambda connection: listed(connection, status=status, batch_id=key, limit=limit))
     if as_json:
         print_json([asdict(job) for job in jobs])
     elif jobs:
@@ -56,11 +56,11 @@ def list_jobs(
 @app.command("show")
 def show(job_id: JobArgument, as_json: JsonOption = False) -> None:
     """Show a job with its attempts in order, and whether the page is what it made of it."""
-    from scribe_pipeline.database import migrated_database
+    from scribe_pipeline.database import current_database, in_transaction
     from scribe_pipeline.jobs import load_job
 
-    with migrated_database(load_settings()).connect() as connection:
-        detail = load_job(connection, read_id(job_id, "job"))
+    key = read_id(job_id, "job")
+    detail = in_transaction(current_database(load_settings()), lambda connection: load_job(connection, key))
     if as_json:
         print_json(asdict(detail) | {"verdict": detail.verdict})
         return
@@ -110,11 +110,11 @@ def create(
     reason: ReasonOption = "",
 ) -> None:
     """Ask for a page to be transcribed anew as it stands now, and print the job's id; an active job of it is superseded."""
-    from scribe_pipeline.database import migrated_database
+    from scribe_pipeline.database import current_database
     from scribe_pipeline.jobs import request_job
 
     settings = load_settings()
-    engine = migrated_database(settings)
+    engine = current_database(settings)
     made = request_job(engine, read_id(image_id, "image"), context, settings.max_attempts, operator(reason))
     if not made.created:
         typer.echo("the same job is active already", err=True)
@@ -126,10 +126,10 @@ def create(
 @app.command("cancel")
 def cancel(job_id: JobArgument, reason: ReasonOption = "") -> None:
     """Cancel an active job; from then on its worker can write nothing."""
-    from scribe_pipeline.database import migrated_database
+    from scribe_pipeline.database import current_database
     from scribe_pipeline.jobs import cancel_job
 
-    changed = cancel_job(migrated_database(load_settings()), read_id(job_id, "job"), operator(reason))
+    changed = cancel_job(current_database(load_settings()), read_id(job_id, "job"), operator(reason))
     typer.echo("canceled" if changed else "it was canceled before")
 
 

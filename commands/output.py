@@ -25,13 +25,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the audit.")]
 
+_WHERE_IDS_ARE = {"batch": "scribe batch list", "job": "scribe job list", "image": "scribe job list --json"}
+_MAX_REASON = 1024
+
 
 def read_id(text: str, kind: str) -> UUID:
     """Return the id that a person gave. Raises ScribeError (invalid_argument)."""
     try:
         return UUID(text)
     except ValueError:
-        raise ScribeError(Category.INVALID_ARGUMENT, f"{text} is no {kind}'s id: scribe batch list and show tell them") from None
+        raise ScribeError(Category.INVALID_ARGUMENT, f"{text} is no {kind}'s id: {_WHERE_IDS_ARE[kind]} tells them") from None
 
 
 def operator(reason: str = "") -> "Operator":
@@ -42,7 +45,11 @@ def operator(reason: str = "") -> "Operator":
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
         user = "unknown"
-    return Operator(f"{user}@{socket.gethostname()}", reason)
+    # on one line, so that nobody's reason looks like another entry
+    said = " ".join("".join(char if char.isprintable() else " " for char in reason).split())
+    if len(said) > _MAX_REASON:
+        raise ScribeError(Category.INVALID_ARGUMENT, f"the reason is longer than {_MAX_REASON:,} characters")
+    return Operator(f"{user}@{socket.gethostname()}", said)
 
 
 def load_settings() -> Settings:

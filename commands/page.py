@@ -11,20 +11,22 @@ from scribe_pipeline.errors import Category, ScribeError
 
 app = typer.Typer(help="Pages and their revisions.", no_args_is_help=True)
 
+MAX_REVISION = 2**31 - 2
 ImageArgument = Annotated[str, typer.Argument(metavar="IMAGE")]
 
 
 @app.command("show")
 def show(
     image_id: ImageArgument,
-    revision: Annotated[int | None, typer.Option(min=1, help="Which one; the newest without it.")] = None,
+    revision: Annotated[int | None, typer.Option(min=1, max=MAX_REVISION, help="Which one; the newest without it.")] = None,
 ) -> None:
     """Print a revision of a page as an AnnotationPage; its number goes to standard error."""
-    from scribe_pipeline.database import migrated_database
+    from scribe_pipeline.database import current_database, in_transaction
     from scribe_pipeline.pages import load_revision
 
-    with migrated_database(load_settings()).connect() as connection:
-        page = load_revision(connection, read_id(image_id, "image"), revision)
+    key = read_id(image_id, "image")
+    engine = current_database(load_settings())
+    page = in_transaction(engine, lambda connection: load_revision(connection, key, revision))
     typer.echo(f"revision {page.revision}", err=True)
     typer.echo(page.payload)
 
@@ -33,10 +35,10 @@ def show(
 def save(
     image_id: ImageArgument,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The whole AnnotationPage as JSON; - reads standard input.")],
-    revision: Annotated[int, typer.Option(min=1, help="The revision that was corrected.")],
+    revision: Annotated[int, typer.Option(min=1, max=MAX_REVISION, help="The revision that was corrected.")],
 ) -> None:
     """Save a corrected page and print its new revision; refused if somebody has saved another one meanwhile."""
-    from scribe_pipeline.database import migrated_database
+    from scribe_pipeline.database import current_database
     from scribe_pipeline.pages import save_page
 
     try:
@@ -46,4 +48,4 @@ def save(
     except UnicodeDecodeError:
         raise ScribeError(Category.INVALID_ARGUMENT, f"{file} is no text in UTF-8") from None
     key = read_id(image_id, "image")
-    typer.echo(save_page(migrated_database(load_settings()), key, revision, payload, operator().name))
+    typer.echo(save_page(current_database(load_settings()), key, revision, payload, operator().name))

@@ -7,7 +7,7 @@ import typer
 
 from commands.output import JsonOption, load_settings, print_json, print_table
 from scribe_pipeline.config import Settings
-from scribe_pipeline.errors import Category, ScribeError
+from scribe_pipeline.errors import ScribeError
 
 _READY = "ready"
 
@@ -38,10 +38,9 @@ def _state(check: Callable[[], None]) -> str:
 
 
 def _database(settings: Settings) -> None:
-    from scribe_pipeline.database import connect, database_url, is_current
+    from scribe_pipeline.database import current_database
 
-    if not is_current(connect(database_url(settings))):
-        raise ScribeError(Category.FAILED_PRECONDITION, "the schema is not up to date: run scribe db upgrade")
+    current_database(settings)
 
 
 def _blobs(settings: Settings) -> None:

@@ -17,7 +17,7 @@ def print_pages(pages: Sequence[PageReport]) -> None:
     print_table(_COLUMNS, [_row(page) for page in pages], may_be_cut=("page", "first words"))
     for page in pages:
         if page.message and page.status != "completed":
-            typer.echo(f"{page.file}: {page.error_category}: {page.message}")
+            typer.echo(f"{page.file}: {page.error_category or page.status}: {page.message}")
 
 
 def page_json(page: PageReport) -> dict[str, object]:

@@ -78,7 +78,9 @@ def run(
         written = write_exports(export, {page.file: page.payload for page in pages if page.payload is not None})
         console.print(f"Wrote {len(written)} files to {export}")
     if drafts < len(pages):
-        console.print("To try the others anew, run the same command with --again")
+        canceled = batch.status == "canceled"
+        anew = "the same command starts anew" if canceled else "to try the others anew, run the same command with --again"
+        console.print(f"The batch was canceled: {anew}" if canceled else anew.capitalize())
         raise typer.Exit(1)
 
 

@@ -23,7 +23,7 @@ def worker(
 
     SIGTERM and Ctrl-C have it give back at once what it holds.
     """
-    from scribe_pipeline.database import database_url, migrated_database
+    from scribe_pipeline.database import current_database, database_url
     from scribe_pipeline.engines import EnginePool
     from scribe_pipeline.events import Channel, Listener
     from scribe_pipeline.jobs import TranscriptionSource, drain
@@ -31,7 +31,7 @@ def worker(
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", force=True)
     settings = load_settings()
-    engine = migrated_database(settings)
+    engine = current_database(settings)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

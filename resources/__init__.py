@@ -2,11 +2,12 @@
 
 from resources.dagster_home import dagster_instance, write_dagster_home
 from resources.heartbeats import heartbeat_ages, stamp_heartbeat
-from resources.runs import BATCH_TAG, UNFINISHED, WORKSPACE_TAG, process_tags, report_dead_runs
+from resources.runs import BATCH_TAG, ENGINES_TAG, UNFINISHED, WORKSPACE_TAG, process_tags, report_dead_runs
 from resources.working import Progress, SilentProgress, ingest_settings, resource_defs
 
 __all__ = [
     "BATCH_TAG",
+    "ENGINES_TAG",
     "UNFINISHED",
     "WORKSPACE_TAG",
     "Progress",

@@ -7,7 +7,7 @@ import dagster as dg
 import yaml
 from sqlalchemy import URL
 
-from resources.runs import BATCH_TAG
+from resources.runs import ENGINES_TAG
 from scribe_pipeline.config import Settings
 from scribe_pipeline.database import sibling_url, sqlalchemy_url
 from scribe_pipeline.errors import Category, ScribeError
@@ -60,8 +60,10 @@ def _configuration(storage_url: str) -> dict[str, object]:
             "class": "QueuedRunCoordinator",
             "config": {"dequeue_interval_seconds": 1},
         },
-        # A run keeps all cores busy by itself, so batches take turns.
-        "concurrency": {"runs": {"max_concurrent_runs": 4, "tag_concurrency_limits": [{"key": BATCH_TAG, "limit": 1}]}},
+        # A run keeps all cores busy by itself, so they take turns.
+        "concurrency": {
+            "runs": {"max_concurrent_runs": 4, "tag_concurrency_limits": [{"key": key, "limit": 1} for key in ENGINES_TAG]}
+        },
         "run_monitoring": {
             "enabled": True,
             "poll_interval_seconds": 15,

@@ -11,6 +11,8 @@ import dagster as dg
 import psutil
 
 BATCH_TAG, WORKSPACE_TAG = "scribe/batch_id", "scribe/workspace"
+# What a run that keeps all cores busy is tagged with; such runs take turns.
+ENGINES_TAG = {"scribe/engines": "all"}
 _HOST_TAG, _BOOT_TAG, _PID_TAG, _START_TAG = "scribe/host", "scribe/boot_id", "scribe/pid", "scribe/pid_started"
 _START_TOLERANCE = 2.0  # both times are rounded
 _BEGUN = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]

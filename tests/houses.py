@@ -281,12 +281,13 @@ class House:
         texts = {annotation_id: LineText(text_of_lines, 0.9) for annotation_id in ids[:read]}
         return complete_job(self.engine, claim, image, texts, dict.fromkeys(ids[read:], Category.UPSTREAM))
 
-    def save(self, image_id: UUID, expected: int, text_of_line: str = "by hand") -> int:
+    def save(self, image_id: UUID, expected: int, text_of_line: str | None = None) -> int:
         """Save the page as a person would who has corrected its first line, and return the new revision."""
         with self.engine.connect() as connection:
             head = load_head(connection, image_id)
         assert head is not None
-        corrected = fill_lines(head.payload, {read_lines(head.payload)[0].annotation_id: LineText(text_of_line, 1)})
+        line = read_lines(head.payload)[0].annotation_id
+        corrected = fill_lines(head.payload, {line: LineText(text_of_line or f"by hand {uuid_utils.uuid4()}", 1)})
         return self.save_payload(image_id, expected, corrected)
 
     def save_payload(self, image_id: UUID, expected: int, payload: str) -> int:

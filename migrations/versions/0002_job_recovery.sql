@@ -25,6 +25,27 @@ CREATE TRIGGER transcription_jobs_keep BEFORE UPDATE ON transcription_jobs FOR E
 CREATE TRIGGER transcription_jobs_evidence BEFORE DELETE ON transcription_jobs
     FOR EACH ROW EXECUTE FUNCTION scribe_refuse_change();
 
+-- A terminal job is evidence too: nothing of it changes any more.
+CREATE OR REPLACE FUNCTION scribe_job_step() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.status IN ('pending', 'running') THEN
+        IF NEW.attempt_count < OLD.attempt_count OR (OLD.status = 'pending' AND NEW.status IN ('completed', 'failed')) THEN
+            RAISE EXCEPTION 'a job does not go from % to %', OLD.status, NEW.status USING ERRCODE = 'restrict_violation';
+        END IF;
+    ELSIF to_jsonb(NEW) - 'updated_at' <> to_jsonb(OLD) - 'updated_at' THEN
+        RAISE EXCEPTION 'a job that is % does not change', OLD.status USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER transcription_jobs_stay BEFORE TRUNCATE ON transcription_jobs
+    FOR EACH STATEMENT EXECUTE FUNCTION scribe_refuse_change();
+CREATE TRIGGER transcription_job_attempts_stay BEFORE TRUNCATE ON transcription_job_attempts
+    FOR EACH STATEMENT EXECUTE FUNCTION scribe_refuse_change();
+CREATE TRIGGER annotation_page_revisions_stay BEFORE TRUNCATE ON annotation_page_revisions
+    FOR EACH STATEMENT EXECUTE FUNCTION scribe_refuse_change();
+CREATE TRIGGER ocr_runs_stay BEFORE TRUNCATE ON ocr_runs
+    FOR EACH STATEMENT EXECUTE FUNCTION scribe_refuse_change();
+
 -- Whose turn it is among the workspaces with due jobs. A sequence, so that claimers do not wait for one another.
 CREATE SEQUENCE claim_turns CYCLE;
 
@@ -110,6 +131,8 @@ CREATE TABLE operator_audit (
 CREATE INDEX operator_audit_by_subject ON operator_audit (subject, created_at);
 CREATE TRIGGER operator_audit_evidence BEFORE UPDATE OR DELETE ON operator_audit
     FOR EACH ROW EXECUTE FUNCTION scribe_refuse_change();
+CREATE TRIGGER operator_audit_stay BEFORE TRUNCATE ON operator_audit
+    FOR EACH STATEMENT EXECUTE FUNCTION scribe_refuse_change();
 
 -- When each sensor last looked and found the database in order.
 CREATE TABLE sensor_heartbeats (

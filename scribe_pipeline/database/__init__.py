@@ -3,20 +3,32 @@
 It knows rows, not what they mean: which rows may change when belongs to the rooms that own them.
 """
 
-from scribe_pipeline.database.application import database_url, migrated_database
-from scribe_pipeline.database.engine import DatabaseError, connect, in_transaction, is_current, sibling_url, sqlalchemy_url, upgrade
+from scribe_pipeline.database.application import current_database, database_url, migrated_database
+from scribe_pipeline.database.engine import (
+    PATIENCE,
+    DatabaseError,
+    connect,
+    in_transaction,
+    is_current,
+    one_of,
+    sibling_url,
+    sqlalchemy_url,
+    upgrade,
+)
 from scribe_pipeline.database.jsontext import dump_json
 from scribe_pipeline.database.leases import RELEASED, Lease, due, held_by, new_lease, renew, taken_by
 from scribe_pipeline.database.locks import lock
 from scribe_pipeline.database.server import EmbeddedServer, binary
 
 __all__ = [
+    "PATIENCE",
     "RELEASED",
     "DatabaseError",
     "EmbeddedServer",
     "Lease",
     "binary",
     "connect",
+    "current_database",
     "database_url",
     "due",
     "dump_json",
@@ -26,6 +38,7 @@ __all__ = [
     "lock",
     "migrated_database",
     "new_lease",
+    "one_of",
     "renew",
     "sibling_url",
     "sqlalchemy_url",

@@ -1,13 +1,27 @@
 """Connections, transactions and migrations. No statement about an application table belongs here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url, text
+from sqlalchemy import (
+    ARRAY,
+    URL,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    any_,
+    create_engine,
+    event,
+    exc,
+    literal,
+    make_url,
+    text,
+)
 
 from scribe_pipeline.errors import Category, ScribeError
 
@@ -22,6 +36,14 @@ _UNREACHED = ("08", "57P", "25P03")
 _TRANSACTION_TRIES = 5
 # How long a session may do nothing inside a transaction; none of ours waits for anything but the database.
 _MAX_SILENCE_SECONDS = 60
+# How long a server that has vanished without a word is waited for: 10 s to connect, 15 s (it is in ms) for what was sent.
+PATIENCE: dict[str, Any] = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 15_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+}
 # One key for all who migrate: two processes that start together must not both run a migration.
 _MIGRATION_LOCK = 7_274_501
 
@@ -81,7 +103,7 @@ def connect(url: str) -> Engine:
 
     A process that hangs inside a transaction loses its session after a minute, so that the rows it has locked are free.
     """
-    engine = create_engine(sqlalchemy_url(url), pool_size=4, pool_pre_ping=True, hide_parameters=True)
+    engine = create_engine(sqlalchemy_url(url), pool_size=4, pool_pre_ping=True, hide_parameters=True, connect_args=PATIENCE)
     event.listen(engine, "connect", _bound_silence)
     return engine
 
@@ -89,6 +111,11 @@ def connect(url: str) -> Engine:
 def _bound_silence(connection: Any, _: object) -> None:
     connection.execute(f"SET idle_in_transaction_session_timeout = '{_MAX_SILENCE_SECONDS}s'")
     connection.commit()
+
+
+def one_of(column: Column[Any], values: Sequence[Any]) -> ColumnElement[bool]:
+    """True where the column has one of the values, however many; `in_` has a parameter for each, and no more than 65,535."""
+    return column == any_(literal(list(values), ARRAY(column.type)))
 
 
 def in_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, insert
 
 from scribe_pipeline.database.tables import operator_audit
 
-_MAX_ACTOR, _MAX_REASON = 255, 1024
+_MAX_ACTOR = 255
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,6 @@ def record_audit(connection: Connection, operator: Operator, action: str, subjec
             actor=operator.name[:_MAX_ACTOR],
             action=action,
             subject=subject,
-            reason=operator.reason[:_MAX_REASON],
+            reason=operator.reason,
         )
     )

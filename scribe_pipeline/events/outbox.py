@@ -1,5 +1,7 @@
 """The outbox: an event and a delivery for each webhook are written in the transaction that made the event true."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from uuid import UUID
@@ -21,55 +23,65 @@ class EventType(StrEnum):
     ANNOTATIONS_SAVED = "dev.scribe.annotations.saved"
 
 
-def record_event(
-    connection: Connection,
-    event_type: EventType,
-    *,
-    workspace_id: UUID,
-    item_image_id: UUID,
-    at: datetime,
-    data: dict[str, object],
-    job_id: UUID | None = None,
-) -> None:
-    """Put one CloudEvents 1.0 JSON document into the outbox, and a delivery of it for each of the workspace's webhooks.
+@dataclass(frozen=True)
+class Event:
+    """Something that became true of an image at the database's time `at`; `job_id` names the job that it is about, if it is."""
 
-    `at` is the database's time of the change.
-    """
+    type: EventType
+    workspace_id: UUID
+    item_image_id: UUID
+    at: datetime
+    data: Mapping[str, object]
+    job_id: UUID | None = None
+
+
+def record_events(connection: Connection, events: Sequence[Event]) -> None:
+    """Put a CloudEvents 1.0 JSON document for each into the outbox, and a delivery of it for each of its workspace's webhooks."""
+    if not events:
+        return
+    # a subscription that is being removed waits until its deliveries are there to be removed too
+    subscriptions = connection.execute(
+        select(webhook_subscriptions.c.id, webhook_subscriptions.c.workspace_id)
+        .where(webhook_subscriptions.c.workspace_id.in_({event.workspace_id for event in events}))
+        .order_by(webhook_subscriptions.c.id)
+        .with_for_update(read=True, key_share=True)
+    ).all()
+    rows = [_row(event) for event in events]
+    connection.execute(insert(event_outbox), rows)
+    deliveries = [
+        {
+            "id": uuid_utils.uuid7(),
+            "workspace_id": subscription.workspace_id,
+            "event_id": row["id"],
+            "subscription_id": subscription.id,
+        }
+        for row in rows
+        for subscription in subscriptions
+        if subscription.workspace_id == row["workspace_id"]
+    ]
+    if deliveries:
+        connection.execute(insert(webhook_deliveries), deliveries)
+
+
+def _row(event: Event) -> dict[str, object]:
     event_id = uuid_utils.uuid7()
-    subject = f"item-images/{item_image_id}"
+    subject = f"item-images/{event.item_image_id}"
     body = {
         "specversion": "1.0",
         "id": str(event_id),
         "source": "/scribe",
-        "type": event_type.value,
+        "type": event.type.value,
         "subject": subject,
-        "time": at.astimezone(UTC).isoformat(),
+        "time": event.at.astimezone(UTC).isoformat(),
         "datacontenttype": "application/json",
-        "data": {"workspaceId": str(workspace_id), "itemImageId": str(item_image_id)} | data,
+        "data": {"workspaceId": str(event.workspace_id), "itemImageId": str(event.item_image_id)} | dict(event.data),
     }
-    connection.execute(
-        insert(event_outbox).values(
-            id=event_id,
-            event_type=event_type.value,
-            workspace_id=workspace_id,
-            item_image_id=item_image_id,
-            job_id=job_id,
-            subject=subject,
-            body=dump_json(body),
-        )
-    )
-    # a subscription that is being removed waits until its deliveries are there to be removed too
-    subscriptions = connection.scalars(
-        select(webhook_subscriptions.c.id)
-        .where(webhook_subscriptions.c.workspace_id == workspace_id)
-        .order_by(webhook_subscriptions.c.id)
-        .with_for_update(read=True, key_share=True)
-    ).all()
-    if subscriptions:
-        connection.execute(
-            insert(webhook_deliveries),
-            [
-                {"id": uuid_utils.uuid7(), "workspace_id": workspace_id, "event_id": event_id, "subscription_id": subscription}
-                for subscription in subscriptions
-            ],
-        )
+    return {
+        "id": event_id,
+        "event_type": event.type.value,
+        "workspace_id": event.workspace_id,
+        "item_image_id": event.item_image_id,
+        "job_id": event.job_id,
+        "subject": subject,
+        "body": dump_json(body),
+    }

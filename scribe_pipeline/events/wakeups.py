@@ -7,6 +7,8 @@ from enum import StrEnum
 import psycopg
 from sqlalchemy import Engine, exc, text
 
+from scribe_pipeline.database import PATIENCE
+
 logger = logging.getLogger(__name__)
 
 
@@ -37,7 +39,7 @@ class Listener:
         """Wait for a wake-up, `seconds` at most; True if one came, or may have come unheard."""
         try:
             if self._connection is None:
-                self._connection = psycopg.connect(self._url, autocommit=True)
+                self._connection = psycopg.connect(self._url, autocommit=True, **PATIENCE)
                 self._connection.execute(f"LISTEN {self._channel.value}")
                 return True
             return any(True for _ in self._connection.notifies(timeout=seconds, stop_after=1))

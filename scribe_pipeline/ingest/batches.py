@@ -16,13 +16,13 @@ from scribe_pipeline.database import RELEASED, Lease, due, dump_json, held_by, i
 from scribe_pipeline.database.tables import contexts, ingest_batch_files, ingest_batches, items, transcription_jobs, workspaces
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest.collect import Collection
+from scribe_pipeline.jobs import ACTIVE, NOW
 from scribe_pipeline.workspaces import workspace_id
 
 batches, files, jobs = ingest_batches, ingest_batch_files, transcription_jobs
 
 _OPEN_BATCH = ("pending", "running")
 _OPEN_FILE = ("pending", "processing")
-_OPEN_JOB = ("pending", "running")
 _RETRY_SECONDS = 5
 _MAX_ERROR = 1024
 
@@ -353,7 +353,7 @@ def settle_batch(engine: Engine, batch_id: UUID, expected_generation: int) -> Ba
 def _open_work() -> ColumnElement[bool]:
     """True for a batch with a file or a job that has not ended."""
     open_file = exists().where(files.c.batch_id == batches.c.id, files.c.status.in_(_OPEN_FILE))
-    open_job = exists().where(jobs.c.batch_id == batches.c.id, jobs.c.status.in_(_OPEN_JOB))
+    open_job = exists().where(jobs.c.batch_id == batches.c.id, jobs.c.status.in_(ACTIVE))
     return or_(open_file, open_job)
 
 
@@ -368,7 +368,7 @@ def raise_generation(engine: Engine, batch_id: UUID, expected: int) -> bool:
 def due_batches(connection: Connection, limit: int) -> list[Batch]:
     """Return open batches, oldest first, that have something to do now, be it only to be settled."""
     due_file = exists().where(files.c.batch_id == batches.c.id, due(files, "pending", "processing"))
-    due_job = exists().where(jobs.c.batch_id == batches.c.id, jobs.c.due_at <= func.clock_timestamp())
+    due_job = exists().where(jobs.c.batch_id == batches.c.id, jobs.c.due_at <= NOW)
     rows = connection.execute(
         _BATCHES.where(batches.c.status.in_(_OPEN_BATCH), or_(due_file, due_job, ~_open_work()))
         .order_by(batches.c.created_at, batches.c.id)
@@ -383,7 +383,7 @@ def seconds_until_due(connection: Connection, batch_id: UUID) -> float | None:
         select(func.coalesce(table.c.lease_until, table.c.retry_after, literal(None, table.c.retry_after.type)).label("at")).where(
             table.c.batch_id == batch_id, table.c.status.in_(states)
         )
-        for table, states in ((files, _OPEN_FILE), (jobs, _OPEN_JOB))
+        for table, states in ((files, _OPEN_FILE), (jobs, ACTIVE))
     ]
     moments: list[datetime | None] = [moment for statement in waiting for moment in connection.scalars(statement)]
     if not moments:

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, and_, delete, exists, func, select, update
 
-from scribe_pipeline.database import RELEASED, in_transaction, lock
+from scribe_pipeline.database import RELEASED, in_transaction, lock, one_of
 from scribe_pipeline.database.tables import (
     annotation_pages,
     ingest_batch_files,
@@ -15,7 +15,7 @@ from scribe_pipeline.database.tables import (
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Operator, record_audit
 from scribe_pipeline.jobs import ACTIVE, cancel_rows
-from scribe_pipeline.storage import hand_over_blob
+from scribe_pipeline.storage import Blob, hand_over_blobs
 
 batches, files, images, jobs, pages = ingest_batches, ingest_batch_files, item_images, transcription_jobs, annotation_pages
 
@@ -53,7 +53,7 @@ def _cancel(connection: Connection, batch_id: UUID, operator: Operator, grace_se
     )
     if ended.rowcount != 1:
         raise ScribeError(Category.FAILED_PRECONDITION, f"batch {batch_id} is {status}: only an open batch can be canceled")
-    cancel_rows(connection, held[jobs], "canceled with its batch")
+    cancel_rows(connection, held[jobs], "canceled with upload batch")
     connection.execute(
         update(files)
         .where(files.c.batch_id == batch_id, files.c.status.in_(("pending", "processing")))
@@ -61,13 +61,18 @@ def _cancel(connection: Connection, batch_id: UUID, operator: Operator, grace_se
     )
     incomplete = [image.id for image in held[images]]
     connection.execute(
-        update(files).where(files.c.batch_id == batch_id, files.c.item_image_id.in_(incomplete)).values(item_image_id=None)
+        update(files).where(files.c.batch_id == batch_id, one_of(files.c.item_image_id, incomplete)).values(item_image_id=None)
     )
-    for image in held[images]:
-        hand_over_blob(connection, image.workspace_id, image.object_key, image.storage_bytes)
-    for file in held[files]:
-        if file.status in ("pending", "processing") and file.item_image_id is None and file.object_key is not None:
-            hand_over_blob(connection, file.workspace_id, file.object_key, file.size_bytes, grace_seconds)
-    connection.execute(delete(images).where(images.c.id.in_(incomplete)))
+    hand_over_blobs(connection, [Blob(image.workspace_id, image.object_key, image.storage_bytes) for image in held[images]])
+    hand_over_blobs(
+        connection,
+        [
+            Blob(file.workspace_id, file.object_key, file.size_bytes)
+            for file in held[files]
+            if file.status in ("pending", "processing") and file.item_image_id is None and file.object_key is not None
+        ],
+        grace_seconds,
+    )
+    connection.execute(delete(images).where(one_of(images.c.id, incomplete)))
     record_audit(connection, operator, "batch cancel", f"batch {batch_id}")
     return True

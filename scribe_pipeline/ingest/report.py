@@ -36,13 +36,16 @@ class PageReport:
 
 
 def report_batch(connection: Connection, batch_id: UUID) -> list[PageReport]:
-    """Return a report for each file of the batch, in order. `status` is that of its page's newest job, or else the file's."""
-    newest = (
+    """Return a report for each file of the batch, in order. `status` is a job's, or else the file's.
+
+    A page that is a draft stays one, whatever becomes of later jobs; before, its newest job counts.
+    """
+    telling = (
         select(jobs)
         .where(jobs.c.item_image_id == files.c.item_image_id)
-        .order_by(jobs.c.created_at.desc(), jobs.c.id.desc())
+        .order_by((jobs.c.status == "completed").desc(), jobs.c.created_at.desc(), jobs.c.id.desc())
         .limit(1)
-        .lateral("newest")
+        .lateral("telling")
     )
     seconds = func.extract("epoch", attempts.c.finished_at - attempts.c.started_at)
     rows = connection.execute(
@@ -50,16 +53,16 @@ def report_batch(connection: Connection, batch_id: UUID) -> list[PageReport]:
             files,
             pages.c.revision,
             pages.c.payload,
-            newest.c.status.label("job_status"),
-            newest.c.failed_segments,
-            newest.c.preflight,
-            newest.c.error.label("job_error"),
-            newest.c.error_category.label("job_category"),
+            telling.c.status.label("job_status"),
+            telling.c.failed_segments,
+            telling.c.preflight,
+            telling.c.error.label("job_error"),
+            telling.c.error_category.label("job_category"),
             seconds.label("seconds"),
         )
         .outerjoin(pages, pages.c.item_image_id == files.c.item_image_id)
-        .outerjoin(newest, true())
-        .outerjoin(attempts, and_(attempts.c.job_id == newest.c.id, attempts.c.attempt_number == newest.c.attempt_count))
+        .outerjoin(telling, true())
+        .outerjoin(attempts, and_(attempts.c.job_id == telling.c.id, attempts.c.attempt_number == telling.c.attempt_count))
         .where(files.c.batch_id == batch_id)
         .order_by(files.c.sequence, files.c.frame)
     )

@@ -15,7 +15,7 @@ from scribe_pipeline.database import RELEASED, in_transaction, lock
 from scribe_pipeline.database.tables import item_images
 from scribe_pipeline.engines import ImageFacts, ImageLimits, LineShape, Segmentation, image_extension, inspect_image, segment
 from scribe_pipeline.errors import Category, ScribeError
-from scribe_pipeline.events import Channel, EventType, record_event, wake
+from scribe_pipeline.events import Channel, Event, EventType, record_events, wake
 from scribe_pipeline.ingest.batches import (
     FileClaim,
     GivenUp,
@@ -258,14 +258,8 @@ class SegmentationUnit(_FileUnit):
             at = create_page(connection, image, build_page(image, result.lines), Author("ocr", result.engine))
             facts = {"segmentation": {"engine": result.engine, "seconds": round(result.seconds, 3), "lines": len(result.lines)}}
             insert_job(connection, image, claim.batch_id, self._context, 1, settings.max_attempts, preflight=facts)
-            record_event(
-                connection,
-                EventType.ANNOTATIONS_CREATED,
-                workspace_id=image.workspace_id,
-                item_image_id=image.id,
-                at=at,
-                data={"itemId": str(image.item_id), "canvasUri": image.canvas_uri, "revision": 1},
-            )
+            told = {"itemId": str(image.item_id), "canvasUri": image.canvas_uri, "revision": 1}
+            record_events(connection, [Event(EventType.ANNOTATIONS_CREATED, image.workspace_id, image.id, at, told)])
 
         in_transaction(settings.engine, build)
         wake(settings.engine, Channel.JOBS)

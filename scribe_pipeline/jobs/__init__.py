@@ -4,6 +4,7 @@ from scribe_pipeline.jobs.completion import complete_job
 from scribe_pipeline.jobs.loop import drain
 from scribe_pipeline.jobs.queue import (
     ACTIVE,
+    NOW,
     JobClaim,
     claim_jobs,
     end_attempt,
@@ -17,6 +18,7 @@ from scribe_pipeline.jobs.transcription import TranscribedPage, TranscriptionSou
 
 __all__ = [
     "ACTIVE",
+    "NOW",
     "JobClaim",
     "JobDetail",
     "JobListing",

@@ -11,8 +11,8 @@ from scribe_pipeline.database import RELEASED, in_transaction, lock
 from scribe_pipeline.database.tables import current_ocr_runs, item_images, ocr_runs, transcription_jobs
 from scribe_pipeline.engines import LineText
 from scribe_pipeline.errors import Category, ScribeError
-from scribe_pipeline.events import EventType
-from scribe_pipeline.jobs.queue import JobClaim, close_attempt, committed_revision, lost, record_job_event
+from scribe_pipeline.events import EventType, record_events
+from scribe_pipeline.jobs.queue import JobClaim, close_attempt, committed_revision, job_event, lost
 from scribe_pipeline.pages import Author, Image, fill_lines, load_head, replace_page
 
 
@@ -76,21 +76,16 @@ def _complete(
     ).scalar_one_or_none()
     if finished_at is None:
         raise lost()
-    record_job_event(
-        connection,
-        EventType.TRANSCRIPTION_COMPLETED,
-        job,
-        finished_at,
-        {
-            "itemId": str(image.item_id),
-            "canvasUri": image.canvas_uri,
-            "revision": revision,
-            "attemptNumber": claim.attempt_number,
-            "completedSegments": len(texts),
-            "failedSegments": len(failures),
-            "totalSegments": len(texts) + len(failures),
-        },
-    )
+    facts = {
+        "itemId": str(image.item_id),
+        "canvasUri": image.canvas_uri,
+        "revision": revision,
+        "attemptNumber": claim.attempt_number,
+        "completedSegments": len(texts),
+        "failedSegments": len(failures),
+        "totalSegments": len(texts) + len(failures),
+    }
+    record_events(connection, [job_event(EventType.TRANSCRIPTION_COMPLETED, job, finished_at, facts)])
     return revision
 
 

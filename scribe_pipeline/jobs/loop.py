@@ -60,7 +60,8 @@ def drain(
 
     Sources are asked in their order, so that the first one's work is finished before the next one's is begun. Once `stopped`
     says so, and on any exception, an interrupt too, what is held is given back for a retry. A database that does not answer is
-    waited for as long as a lease lasts. Raises DatabaseError for one that is away for longer.
+    waited for as long as a lease lasts. Raises DatabaseError for one that is away for longer; and ScribeError (unavailable) for
+    an engine or a store that is not there, once all else that was claimed is finished.
     """
     _Drain(sources, pool, lease_seconds, clock() + claim_seconds, stopped, clock, sleep).run()
 
@@ -88,26 +89,32 @@ class _Drain:
         self._held: dict[Ticket, Unit] = {}
         self._reported: dict[Ticket, tuple[int, int]] = {}
         self._away_since: float | None = None
+        self._refusal: ScribeError | None = None
         self._next_heartbeat = clock()
 
     def run(self) -> None:
         try:
             while not self._stopped():
-                self._answered(self._claim)
+                answered = self._answered(self._claim)
                 if self._held:
                     self._watch()
-                elif self._away_since is None:
-                    return
+                elif answered:
+                    break
         finally:
             self._give_back()
+        if self._refusal is not None:
+            raise self._refusal
 
-    def _claim(self) -> None:
-        while self._pool.idle and self._clock() < self._claim_until:
+    def _claim(self) -> bool:
+        asked = False
+        while self._pool.idle and self._clock() < self._claim_until and self._refusal is None:
             units = next((units for source in self._sources if (units := source.claim(self._pool.idle))), ())
+            asked = True
             if not units:
-                return
+                break
             for unit in units:
                 self._held[self._pool.submit(unit.task, *unit.arguments)] = unit
+        return asked
 
     def _watch(self) -> None:
         """Wait until a task ends, renewing leases and passing on progress; then finish what has ended."""
@@ -122,10 +129,14 @@ class _Drain:
         for future in wait(futures, timeout=min(_LOOK_SECONDS, heartbeat), return_when=FIRST_COMPLETED).done:
             self._answered(partial(self._finish, futures[future]))
 
-    def _answered(self, ask: Callable[[], None]) -> None:
-        """Run what asks the database; if it does not answer, wait a little. A write that comes too late is dropped."""
+    def _answered(self, ask: Callable[[], bool]) -> bool:
+        """Run what says whether it has reached the database; False, after a while, if the database does not answer.
+
+        A write that comes too late is dropped. What the house lacks is kept in mind, and no more is claimed.
+        """
+        reached = True
         try:
-            ask()
+            reached = ask()
         except DatabaseError as error:
             if error.category is not Category.UNAVAILABLE:
                 raise
@@ -135,33 +146,51 @@ class _Drain:
             if self._clock() - self._away_since >= self._lease_seconds:
                 raise
             self._sleep(min(_LOOK_SECONDS, self._lease_seconds / _HEARTBEATS_A_LEASE))
-            return
+            return False
         except ScribeError as error:
-            if error.category is not Category.LEASE_LOST:
+            if error.category is Category.UNAVAILABLE:
+                self._refusal = self._refusal or error
+            elif error.category is Category.LEASE_LOST:
+                logger.warning("a write was dropped: %s", error.message)
+            else:
                 raise
-            logger.warning("a write was dropped: %s", error.message)
-        self._away_since = None
+        if reached:
+            self._away_since = None
+        return True
 
-    def _renew(self, ticket: Ticket) -> None:
+    def _renew(self, ticket: Ticket) -> bool:
         if not self._held[ticket].renew():
             logger.warning("a lease was lost; its work is dropped")
             self._release(ticket)
+        return True
 
-    def _report(self, ticket: Ticket) -> None:
+    def _report(self, ticket: Ticket) -> bool:
         counts = self._pool.progress(ticket)
-        if self._reported.get(ticket, (0, 0)) != counts:
-            self._held[ticket].progress(*counts)
-            self._reported[ticket] = counts
-
-    def _finish(self, ticket: Ticket) -> None:
+        if self._reported.get(ticket, (0, 0)) == counts:
+            return False
         try:
-            _end(self._held[ticket], ticket.future)
+            self._held[ticket].progress(*counts)
         except ScribeError as error:
-            # What the database does not take just now is kept; it is given back if the wait is too long.
             if error.category is Category.LEASE_LOST:
                 self._release(ticket)
             raise
+        self._reported[ticket] = counts
+        return True
+
+    def _finish(self, ticket: Ticket) -> bool:
+        unit = self._held[ticket]
+        try:
+            _end(unit, ticket.future)
+        except DatabaseError:
+            raise  # the result is kept until the database is back; if it stays away, the work is given back
+        except ScribeError as error:
+            self._release(ticket)
+            if error.category is Category.UNAVAILABLE:
+                # the house lacks something; the page is not to blame
+                unit.fail(Category.INTERRUPTED, error.message)
+            raise
         self._release(ticket)
+        return True
 
     def _release(self, ticket: Ticket) -> None:
         del self._held[ticket]
@@ -183,7 +212,7 @@ def _end(unit: Unit, future: Any) -> None:
         result = future.result()
     except ScribeError as error:
         if error.category is Category.UNAVAILABLE:
-            raise  # the house lacks something; the page is not to blame
+            raise
         unit.fail(error.category if error.category.stored else Category.UNCLASSIFIED, error.message)
     except (ProcessExpired, CancelledError):
         unit.fail(Category.UNCLASSIFIED, "its worker process ended before the work was done")

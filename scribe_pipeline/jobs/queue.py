@@ -12,10 +12,10 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Uuid, and_, func, insert, literal, select, text, update
 
-from scribe_pipeline.database import RELEASED, Lease, held_by, in_transaction, new_lease, renew, taken_by
+from scribe_pipeline.database import RELEASED, Lease, held_by, in_transaction, new_lease, one_of, renew, taken_by
 from scribe_pipeline.database.tables import transcription_job_attempts, transcription_jobs
 from scribe_pipeline.errors import Category, ScribeError
-from scribe_pipeline.events import EventType, record_event
+from scribe_pipeline.events import Event, EventType, record_events
 
 jobs, attempts = transcription_jobs, transcription_job_attempts
 
@@ -41,7 +41,7 @@ _NO_PROGRESS = {"total_segments": 0, "completed_segments": 0, "failed_segments":
 _PROVIDER_MESSAGE = "transcription provider request failed"
 
 # Asked once a statement, so that an index can be searched by it.
-_NOW = select(func.clock_timestamp()).scalar_subquery()
+NOW = select(func.clock_timestamp()).scalar_subquery()
 # A step from workspace to workspace by the index, however many jobs each has waiting. LIMIT keeps the planner to it.
 _WORKSPACES_WITH_DUE_JOBS = text("""
     WITH RECURSIVE open AS (
@@ -130,7 +130,7 @@ def _workspaces_in_turn(connection: Connection) -> list[UUID]:
 def _due_rows(connection: Connection, among: ColumnElement[bool], limit: int) -> Sequence[Row[Any]]:
     return connection.execute(
         select(jobs)
-        .where(among, jobs.c.due_at <= _NOW)
+        .where(among, jobs.c.due_at <= NOW)
         .order_by(jobs.c.due_at, jobs.c.id)
         .limit(limit)
         .with_for_update(skip_locked=True)
@@ -141,8 +141,8 @@ def _close_lost_attempts(connection: Connection, rows: Sequence[Row[Any]]) -> No
     """Close what runs of these jobs. How many that are is not asked: attempts are evidence, the jobs' rows decide."""
     connection.execute(
         update(attempts)
-        .where(attempts.c.job_id.in_([row.id for row in rows]), attempts.c.outcome == "running")
-        .values(outcome="lease_expired", finished_at=func.clock_timestamp())
+        .where(one_of(attempts.c.job_id, [row.id for row in rows]), attempts.c.outcome == "running")
+        .values(**closed("lease_expired"))
     )
 
 
@@ -219,9 +219,7 @@ def end_attempt(engine: Engine, claim: JobClaim, category: Category) -> None:
 def close_attempt(connection: Connection, claim: JobClaim, outcome: str, **values: object) -> None:
     """Close the claim's running attempt. Raises ScribeError (lease_lost)."""
     changed = connection.execute(
-        update(attempts)
-        .where(_attempt_of(claim), attempts.c.outcome == "running")
-        .values(outcome=outcome, finished_at=func.clock_timestamp(), **values)
+        update(attempts).where(_attempt_of(claim), attempts.c.outcome == "running").values(**closed(outcome, **values))
     )
     if changed.rowcount != 1:
         raise lost()
@@ -251,29 +249,19 @@ def _fail_row(connection: Connection, row: Row[Any], fence: ColumnElement[bool],
     ).scalar_one_or_none()
     if finished_at is None:
         raise lost()
-    record_job_event(
-        connection,
-        EventType.TRANSCRIPTION_FAILED,
-        row,
-        finished_at,
-        {"attemptNumber": row.attempt_count, "reason": message, "category": category.value},
-    )
+    facts = {"attemptNumber": row.attempt_count, "reason": message, "category": category.value}
+    record_events(connection, [job_event(EventType.TRANSCRIPTION_FAILED, row, finished_at, facts)])
 
 
-def record_job_event(
-    connection: Connection, event_type: EventType, row: Row[Any], at: datetime, data: Mapping[str, object]
-) -> None:
-    """Put an event about a job's row into the outbox; a job that superseded another says which."""
+def job_event(event_type: EventType, row: Row[Any], at: datetime, facts: Mapping[str, object]) -> Event:
+    """Return an event about a job's row; a job that superseded another says which."""
     superseded = {} if row.supersedes is None else {"supersedes": str(row.supersedes)}
-    record_event(
-        connection,
-        event_type,
-        workspace_id=row.workspace_id,
-        item_image_id=row.item_image_id,
-        at=at,
-        data={"jobId": str(row.id)} | superseded | dict(data),
-        job_id=row.id,
-    )
+    return Event(event_type, row.workspace_id, row.item_image_id, at, {"jobId": str(row.id)} | superseded | dict(facts), row.id)
+
+
+def closed(outcome: str, **values: object) -> dict[str, object]:
+    """The values of an attempt that ends now; it never ends before it began, even if the server's clock was set back."""
+    return {"outcome": outcome, "finished_at": func.greatest(attempts.c.started_at, func.clock_timestamp())} | values
 
 
 def _write(engine: Engine, claim: JobClaim, values: Mapping[str, Any]) -> None:

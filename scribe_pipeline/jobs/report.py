@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, Select, func, or_, select
+from sqlalchemy import Connection, Float, Select, cast, func, or_, select
 
 from scribe_pipeline.database.tables import (
     annotation_pages,
@@ -15,6 +15,7 @@ from scribe_pipeline.database.tables import (
     transcription_jobs,
 )
 from scribe_pipeline.errors import Category, ScribeError
+from scribe_pipeline.jobs.queue import NOW
 
 jobs, attempts, images, audit = transcription_jobs, transcription_job_attempts, item_images, operator_audit
 
@@ -102,20 +103,18 @@ class QueueHealth:
     expired_leases: int
 
 
-_AGE = func.extract(
-    "epoch",
-    func.clock_timestamp()
-    - select(attempts.c.started_at)
+_SINCE = (
+    select(attempts.c.started_at)
     .where(attempts.c.job_id == jobs.c.id, attempts.c.attempt_number == jobs.c.attempt_count, jobs.c.status == "running")
     .union_all(select(jobs.c.due_at).where(jobs.c.status == "pending", jobs.c.due_at <= func.clock_timestamp()))
-    .scalar_subquery(),
+    .scalar_subquery()
 )
 _LISTED = select(
     jobs.c.id,
     jobs.c.item_image_id,
-    images.c.label,
+    images.c.label.label("page"),
     jobs.c.status,
-    _AGE,
+    cast(func.extract("epoch", func.clock_timestamp() - _SINCE), Float).label("age_seconds"),
     jobs.c.attempt_count,
     jobs.c.max_attempts,
     jobs.c.input_revision,
@@ -126,12 +125,12 @@ _LISTED = select(
 
 def list_jobs(connection: Connection, *, status: str | None, batch_id: UUID | None, limit: int) -> list[JobListing]:
     """Return the newest jobs, those of one status or batch if one is given."""
-    wanted = _LISTED.order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
+    wanted = _LISTED.order_by(jobs.c.id.desc()).limit(limit)
     if status is not None:
         wanted = wanted.where(jobs.c.status == status)
     if batch_id is not None:
         wanted = wanted.where(jobs.c.batch_id == batch_id)
-    return [_listing(row) for row in connection.execute(wanted)]
+    return [JobListing(**row._mapping) for row in connection.execute(wanted)]
 
 
 def load_job(connection: Connection, job_id: UUID) -> JobDetail:
@@ -147,8 +146,10 @@ def load_job(connection: Connection, job_id: UUID) -> JobDetail:
     subjects = or_(audit.c.subject == f"job {job_id}", audit.c.subject == f"batch {job.batch_id}")
     own = set(JobDetail.__dataclass_fields__) - {"job", "superseded_by", "attempts", "audit"}
     return JobDetail(
-        job=_listing(listed),
-        superseded_by=connection.scalar(select(jobs.c.id).where(jobs.c.supersedes == job_id)),
+        job=JobListing(**listed._mapping),
+        superseded_by=connection.scalar(
+            select(jobs.c.id).where(jobs.c.item_image_id == job.item_image_id, jobs.c.supersedes == job_id)
+        ),
         attempts=_all(connection, AttemptListing, select(attempts).where(attempts.c.job_id == job_id), attempts.c.attempt_number),
         audit=_all(connection, AuditListing, select(audit).where(subjects), audit.c.created_at),
         **{name: getattr(job, name) for name in own},
@@ -173,16 +174,10 @@ def queue_health(connection: Connection, expired_for_seconds: float) -> QueueHea
 
 def due_without_batch(connection: Connection) -> int:
     """Return how many jobs are due that no open batch sees to, counted up to a thousand."""
-    due = select(jobs.c.id).where(jobs.c.batch_id.is_(None), jobs.c.due_at <= func.clock_timestamp()).limit(1000)
+    due = select(jobs.c.id).where(jobs.c.batch_id.is_(None), jobs.c.due_at <= NOW).limit(1000)
     return connection.execute(select(func.count()).select_from(due.subquery())).scalar_one()
 
 
 def _all(connection: Connection, listing: Any, statement: Select[Any], order: Any) -> tuple[Any, ...]:
     names = tuple(listing.__dataclass_fields__)
     return tuple(listing(**{name: getattr(row, name) for name in names}) for row in connection.execute(statement.order_by(order)))
-
-
-def _listing(row: Row[Any]) -> JobListing:
-    values = list(row)
-    values[4] = None if values[4] is None else float(values[4])
-    return JobListing(*values)

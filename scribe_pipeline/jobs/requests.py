@@ -9,7 +9,7 @@ import uuid_utils.compat as uuid_utils
 from sqlalchemy import Connection, Engine, Row, and_, func, insert, select, update
 
 from scribe_pipeline.contexts import ContextSnapshot, find_context, refresh_context
-from scribe_pipeline.database import RELEASED, in_transaction, lock
+from scribe_pipeline.database import RELEASED, in_transaction, lock, one_of
 from scribe_pipeline.database.tables import (
     annotation_pages,
     ingest_batches,
@@ -18,8 +18,8 @@ from scribe_pipeline.database.tables import (
     transcription_jobs,
 )
 from scribe_pipeline.errors import Category, ScribeError
-from scribe_pipeline.events import Channel, EventType, Operator, record_audit, wake
-from scribe_pipeline.jobs.queue import ACTIVE, lost, record_job_event
+from scribe_pipeline.events import Channel, EventType, Operator, record_audit, record_events, wake
+from scribe_pipeline.jobs.queue import ACTIVE, closed, job_event, lost
 from scribe_pipeline.pages import Image, load_image
 
 jobs, attempts = transcription_jobs, transcription_job_attempts
@@ -144,8 +144,10 @@ def cancel_job(engine: Engine, job_id: UUID, operator: Operator) -> bool:
 def cancel_rows(connection: Connection, rows: Sequence[Row[Any]], message: str) -> None:
     """Cancel active jobs whose rows the caller has locked, with their running attempts, and say so to those outside."""
     finished = _close(connection, rows, "canceled", message)
-    for row in rows:
-        record_job_event(connection, EventType.TRANSCRIPTION_CANCELED, row, finished[row.id], {"attemptNumber": row.attempt_count})
+    record_events(
+        connection,
+        [job_event(EventType.TRANSCRIPTION_CANCELED, row, finished[row.id], {"attemptNumber": row.attempt_count}) for row in rows],
+    )
 
 
 def _close(connection: Connection, rows: Sequence[Row[Any]], status: str, message: str) -> dict[UUID, Any]:
@@ -153,16 +155,14 @@ def _close(connection: Connection, rows: Sequence[Row[Any]], status: str, messag
     ids = [row.id for row in rows]
     ended = connection.execute(
         update(jobs)
-        .where(jobs.c.id.in_(ids), jobs.c.status.in_(ACTIVE))
+        .where(one_of(jobs.c.id, ids), jobs.c.status.in_(ACTIVE))
         .values(status=status, error=message, finished_at=func.clock_timestamp(), retry_after=None, **RELEASED)
         .returning(jobs.c.id, jobs.c.finished_at)
     ).all()
     if len(ended) != len(ids):
         raise lost()
     connection.execute(
-        update(attempts)
-        .where(attempts.c.job_id.in_(ids), attempts.c.outcome == "running")
-        .values(outcome=status, finished_at=func.clock_timestamp())
+        update(attempts).where(one_of(attempts.c.job_id, ids), attempts.c.outcome == "running").values(**closed(status))
     )
     return {row.id: row.finished_at for row in ended}
 

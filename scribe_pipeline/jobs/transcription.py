@@ -10,8 +10,8 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from scribe_pipeline.contexts import ContextSnapshot
-from scribe_pipeline.database import in_transaction
-from scribe_pipeline.engines import LineText, Reading, transcribe, transcriber_version
+from scribe_pipeline.database import DatabaseError, in_transaction
+from scribe_pipeline.engines import LineText, Reading, check_transcriber, transcribe, transcriber_version
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.jobs.completion import complete_job
 from scribe_pipeline.jobs.queue import JobClaim, claim_jobs, end_attempt, record_preflight, record_progress, renew_claim
@@ -50,12 +50,18 @@ class TranscriptionSource:
         self.on_page = on_page
         self._lease_seconds = lease_seconds
         self._batch_id = batch_id
+        self._refusal: ScribeError | None = None
         self.pages_left = pages
 
     def claim(self, limit: int) -> list["TranscriptionUnit"]:
-        """Claim jobs until some need an engine; those that do not are finished on the way."""
+        """Claim jobs until some need an engine; those that do not are finished on the way.
+
+        Raises ScribeError (unavailable), once the others are under way, for a job whose engine is not there.
+        """
+        if self._refusal is not None:
+            raise self._refusal
         units: list[TranscriptionUnit] = []
-        while not units:
+        while not units and self._refusal is None:
             wanted = limit if self.pages_left is None else min(limit, self.pages_left)
             claims = claim_jobs(self.engine, self._lease_seconds, wanted, self._batch_id) if wanted else []
             if not claims:
@@ -69,28 +75,37 @@ class TranscriptionSource:
                     with suppress(ScribeError):
                         end_attempt(self.engine, claim, Category.INTERRUPTED)
                 raise
+        if not units and self._refusal is not None:
+            raise self._refusal
         return units
 
     def _unit(self, claim: JobClaim) -> "TranscriptionUnit | None":
         """Return the work to be done, or None where there is none: the page has no lines, or cannot be transcribed."""
+        image = in_transaction(self.engine, partial(load_image, image_id=claim.item_image_id))
         try:
-            return self._prepare(claim)
+            return self._prepare(claim, image)
+        except DatabaseError:
+            raise
         except ScribeError as error:
-            if error.category.stored:
-                end_attempt(self.engine, claim, error.category)
-            elif error.category is not Category.LEASE_LOST:
-                raise
+            if error.category is Category.LEASE_LOST:
+                return None
+            if error.category is Category.UNAVAILABLE:
+                self._refusal = error
+            category = error.category if error.category.stored else Category.INTERRUPTED
+            end_attempt(self.engine, claim, category)
+            if image is not None:
+                self.on_page(TranscribedPage(image, 0, 0, None, 0, category))
             return None
 
-    def _prepare(self, claim: JobClaim) -> "TranscriptionUnit | None":
+    def _prepare(self, claim: JobClaim, image: Image | None) -> "TranscriptionUnit | None":
         """Check all that can be checked without an engine. None for a page without lines, which is complete as it is."""
         context = ContextSnapshot.from_text(claim.context_snapshot)
-        image = in_transaction(self.engine, partial(load_image, image_id=claim.item_image_id))
         head = in_transaction(self.engine, partial(load_head, image_id=claim.item_image_id))
         if image is None or head is None:
             raise ScribeError(Category.PAGE_UNAVAILABLE, "the page is gone")
         if head.revision != claim.input_revision:
             raise ScribeError(Category.PAGE_CHANGED, "the page has changed since the job was made")
+        check_transcriber(context.transcription_provider, context.transcription_model)
         lines = read_lines(head.payload)
         facts = {
             "width": image.width,

@@ -5,6 +5,7 @@ The form follows the IIIF Presentation API 3.0 and the text-granularity extensio
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ PRESENTATION_CONTEXT = "http://iiif.io/api/presentation/3/context.json"
 MEDIA_FRAGMENTS = "http://www.w3.org/TR/media-frags/"
 GRANULARITIES = ("page", "block", "paragraph", "line", "word", "glyph")
 _MAX_PAGE_BYTES, _MAX_ANNOTATIONS, _MAX_ID_BYTES = 8 * 1024**2, 10_000, 512
-_HTTP_ADDRESS = re.compile(r"https?://[^\s/?#\[\]\ud800-\udfff]+[^\s\ud800-\udfff]*")
+_HTTP_ADDRESS = re.compile(r"https?://[^\s/?#\[\]\x00-\x1f\ud800-\udfff]+[^\s\x00-\x1f\ud800-\udfff]*")
 _XYWH = re.compile(r"xywh=(?:pixel:)?(\d{1,10}),(\d{1,10}),(\d{1,10}),(\d{1,10})")
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
 _SVG_POINTS = re.compile(r"<(polygon|polyline) points=[\"']([^\"']*)[\"']")
@@ -132,6 +133,9 @@ def _problem(item: Any, image: Image, seen: set[str]) -> str | None:
         return "its body is no TextualBody with a value"
     if not _storable(body["value"]):
         return "its text holds half a character"
+    confidence = body.get("confidence", 0)
+    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 <= confidence <= 1:
+        return "its confidence is no number from 0 to 1"
     return _target_problem(item, image)
 
 
@@ -234,5 +238,6 @@ def _page_line(item: Mapping[str, Any]) -> PageLine:
 
 def _points(text: str) -> tuple[tuple[int, int], ...]:
     """Read SVG points, whole or not, with commas or spaces between."""
-    numbers = [round(float(number)) for number in _NUMBER.findall(text)]
+    written = [float(number) for number in _NUMBER.findall(text)]
+    numbers = [round(number) for number in written if math.isfinite(number)]
     return tuple(zip(numbers[::2], numbers[1::2], strict=False))

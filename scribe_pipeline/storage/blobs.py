@@ -26,7 +26,10 @@ class BlobStore(Protocol):
         """Store `data` whole or not at all. Raises FileExistsError if the key is taken, ScribeError (unavailable) for no room."""
 
     def read(self, key: str) -> bytes:
-        """Return the object's bytes. Raises ScribeError: unreadable if there is no such object, transport if reading fails."""
+        """Return the object's bytes.
+
+        Raises ScribeError: unreadable if there is no such object, transport if reading fails, unavailable if there is no store.
+        """
 
     def delete(self, key: str) -> None:
         """Remove the object; one that is not there is no error."""
@@ -77,6 +80,9 @@ class LocalBlobStore:
         try:
             return (self.folder / key).read_bytes()
         except FileNotFoundError:
+            if not self.folder.is_dir() or next(self.folder.iterdir(), None) is None:
+                problem = f"there are no scans in {self.folder}: is SCRIBE_BLOB_URL the right folder, and mounted?"
+                raise ScribeError(Category.UNAVAILABLE, problem) from None
             raise ScribeError(Category.UNREADABLE, f"the stored scan {key} is not there") from None
         except OSError:
             raise ScribeError(Category.TRANSPORT, f"the stored scan {key} cannot be read just now") from None

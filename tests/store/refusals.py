@@ -203,6 +203,8 @@ STEPS: dict[str, tuple[str, ...]] = {
         f"status = 'completed' {PENDING}",
         f"status = 'failed' {PENDING}",
         f"attempt_count = attempt_count - 1 {RUNNING}",
+        f"error = 'another' {COMPLETED}",
+        f"finished_at = finished_at + interval '1 day' {COMPLETED}",
     ),
     # R12: an attempt is closed once, and for good
     "transcription_job_attempts_step": (
@@ -224,6 +226,9 @@ EVIDENCE: dict[str, str] = {
     "ocr_runs_evidence": "DELETE",  # R162
     "operator_audit_evidence": "UPDATE OR DELETE",  # R34
 }
+
+# Tables that cannot be emptied at a stroke either.
+STAYING = tuple(name.replace("_evidence", "_stay") for name in EVIDENCE)
 
 # The triggers that write the time of a change, and a change.
 TOUCHING: dict[str, str] = {

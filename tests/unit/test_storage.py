@@ -96,6 +96,7 @@ def test_there_may_be_nothing_to_remove(store: LocalBlobStore) -> None:
 
 
 def test_an_object_that_is_not_there_is_unreadable(store: LocalBlobStore) -> None:
+    store.write("another.png", b"scan", "test")
     with pytest.raises(ScribeError, match=r"^the stored scan key\.png is not there$") as refused:
         store.read("key.png")
     assert refused.value.category is Category.UNREADABLE

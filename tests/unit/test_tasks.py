@@ -105,6 +105,7 @@ def test_each_line_is_one_call_with_its_own_crop(tmp_path: Path, monkeypatch: py
 
 def test_a_scan_that_is_gone_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = FakeEngine("never")
+    (tmp_path / "another.png").write_bytes(b"scan")
     with pytest.raises(ScribeError) as refused:
         read(LocalBlobStore(tmp_path), monkeypatch, engine)
     assert refused.value.category is Category.UNREADABLE and engine.crops == []
