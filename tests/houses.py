@@ -13,7 +13,7 @@ from uuid import UUID
 
 import uuid_utils.compat as uuid_utils
 from PIL import Image as Picture
-from sqlalchemy import Connection, Engine, insert, text
+from sqlalchemy import Connection, Engine, Select, insert, text
 
 from scribe_pipeline.contexts import find_context
 from scribe_pipeline.database import in_transaction
@@ -154,10 +154,10 @@ class House:
         home = str(self.folder / "home")
         return own | {"SCRIBE_HOME": home, "SCRIBE_DATABASE_URL": database_url, "SCRIBE_BLOB_URL": self.store_url}
 
-    def rows(self, statement: str, **values: Any) -> list[Any]:
+    def rows(self, statement: str | Select[Any], **values: Any) -> list[Any]:
         """Run a statement and return its rows."""
         with self.engine.connect() as connection:
-            return list(connection.execute(text(statement), values))
+            return list(connection.execute(text(statement) if isinstance(statement, str) else statement, values))
 
     def value(self, statement: str, **values: Any) -> Any:
         """Run a statement and return the one value it gives."""

@@ -82,7 +82,7 @@ def dagster_shows(environment: dict[str, str]) -> list[tuple[str, str]]:
         (["run", "samples", "--context", "diary"], 2, "there is no context 'diary'; there are: letter, manuscript, newspaper"),
         (["run", "samples", "--workspace", "nobody"], 2, "there is no workspace 'nobody'"),
         (["run", "migrations"], 1, "no image in migrations"),
-        (["batch", "show", "01900000-0000-7000-8000-000000000000"], 1, "there is no batch"),
+        (["batch", "show", "01900000-0000-7000-8000-000000000000"], 1, "run scribe db upgrade"),
         (["ingest", "samples/README.md", "nowhere"], 2, "nowhere is not there"),
         (["run", "samples/letter.jpg", "--export", "README.md"], 1, "README.md cannot be written to"),
         (["dev", "--port", "99999"], 2, "'--port'"),

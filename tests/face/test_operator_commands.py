@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scribe_pipeline.database import EmbeddedServer
 from scribe_pipeline.errors import Category
 from scribe_pipeline.jobs import end_attempt
 from tests.commands import scribe, scribe_json
@@ -97,7 +98,7 @@ def test_cancel_on_the_command_line(house: House, operator: dict[str, str]) -> N
     """R23, R24, R34: a job and a batch are canceled with their reasons, once."""
     batch, images = house.ingested(2)
     job = str(house.value("SELECT id FROM transcription_jobs WHERE item_image_id = :id", id=images[0].id))
-    assert scribe(operator, "job", "cancel", job, "--reason", "twice scanned").stdout == "canceled\n"
+    assert scribe(operator, "job", "cancel", job, "--reason", "twice\n\x1b scanned").stdout == "canceled\n"
     assert scribe(operator, "job", "cancel", job).stdout == "it was canceled before\n"
     assert scribe(operator, "batch", "cancel", str(batch), "--reason", "wrong box").stdout == "canceled\n"
     assert scribe(operator, "batch", "cancel", str(batch)).stdout == "it was canceled before\n"
@@ -124,6 +125,9 @@ NOBODY = "01900000-0000-7000-8000-00000000dead"
         (["page", "save", NOBODY, "README.md", "--revision", "1"], 2, "it is not JSON"),
         (["page", "save", NOBODY, "README.md"], 2, "--revision"),
         (["page", "save", NOBODY, "docs/preview.png", "--revision", "1"], 2, "is no text in UTF-8"),
+        (["page", "show", NOBODY, "--revision", "99999999999"], 2, "--revision"),
+        (["job", "list", "--limit", "99999999999999999999"], 2, "--limit"),
+        (["job", "cancel", NOBODY, "--reason", "x" * 1025], 2, "longer than 1,024 characters"),
         (["worker", "--limit", "0"], 2, "--limit"),
     ],
 )
@@ -133,6 +137,16 @@ def test_bad_requests_get_one_line(operator: dict[str, str], arguments: list[str
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_looking_does_not_migrate(operator: dict[str, str], server: EmbeddedServer) -> None:
+    """R29: a schema that is not this program's is named, and left as it is."""
+    server.ensure_database("not_migrated")
+    other = operator | {"SCRIBE_DATABASE_URL": server.url("not_migrated")}
+    for command in (["job", "list"], ["batch", "list"], ["worker", "--once"]):
+        done = scribe(other, *command)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "run scribe db upgrade" in done.stderr
 
 
 def test_no_command_edits_a_row(operator: dict[str, str]) -> None:

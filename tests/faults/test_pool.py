@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from scribe_pipeline.engines import EnginePool, ProcessExpired
 from scribe_pipeline.engines.pool import report_progress
 from scribe_pipeline.errors import Category, ScribeError
+from scribe_pipeline.jobs import drain
 
 PARENT = """
 import sys, time
@@ -64,6 +66,56 @@ def test_a_crash_fails_one_task() -> None:
         assert pool.submit(count, 4).future.result(60) == 4
     finally:
         pool.stop()
+
+
+def read_slowly(log: str) -> None:
+    """A page of many lines, each of which leaves a mark."""
+    for line in range(1, 400):
+        with Path(log).open("a") as file:
+            file.write("line\n")
+        report_progress(line, 0)
+        time.sleep(0.02)
+
+
+class Overtaken:
+    """A unit whose job is canceled once two of its lines are read."""
+
+    task = staticmethod(read_slowly)
+
+    def __init__(self, log: Path) -> None:
+        self.arguments = (str(log),)
+
+    def renew(self) -> bool:
+        return True
+
+    def progress(self, succeeded: int, failed: int) -> None:
+        if succeeded >= 2:
+            raise ScribeError(Category.LEASE_LOST, "the job is no longer held by this worker")
+
+    def finish(self, result: object) -> None:
+        raise AssertionError("nobody wants it")
+
+    fail = finish  # type: ignore[assignment]
+
+
+def test_a_canceled_page_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """R117: as soon as a write says that the job is canceled, its engine stops between two lines."""
+    log = tmp_path / "lines"
+    units = [Overtaken(log)]
+
+    class Source:
+        def claim(self, limit: int) -> list[Overtaken]:
+            return [units.pop()] if units else []
+
+    pool = EnginePool(1)
+    try:
+        drain([Source()], pool, 60, 60)
+        read = len(log.read_text())
+        time.sleep(0.5)
+        assert len(log.read_text()) <= read + len("line\n"), "it has gone on"
+    finally:
+        pool.stop()
+    assert read < 399 * len("line\n")
 
 
 def test_progress_and_errors_cross_the_border() -> None:

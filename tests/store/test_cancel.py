@@ -2,11 +2,13 @@
 
 import re
 import threading
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import event, select, text
 
+from scribe_pipeline.database import one_of
+from scribe_pipeline.database.tables import transcription_jobs
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Operator
 from scribe_pipeline.ingest import cancel_batch, load_batch
@@ -202,6 +204,12 @@ def test_canceling_what_is_over(house: House) -> None:
         with pytest.raises(ScribeError) as caught:
             cancel(house, wrong)
         assert caught.value.category is category
+
+
+def test_there_is_no_limit_to_a_batch(house: House) -> None:
+    """R23: more rows than a statement may have parameters are named in one."""
+    many = [uuid4() for _ in range(70_000)]
+    assert house.rows(select(transcription_jobs).where(one_of(transcription_jobs.c.id, many))) == []
 
 
 def test_the_same_files_again_are_a_new_batch(house: House, engines: FakeEngines) -> None:

@@ -146,6 +146,44 @@ def test_a_database_that_stays_away_ends_the_run(house: House, engines: FakeEngi
         work(house, [away], seconds=1e9, clock=lambda: float(next(seconds)))
 
 
+def test_a_database_that_stays_away_ends_a_busy_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R37: so it does when no place is idle and there is nothing new to report."""
+    house.job()
+    away = Outage(source(house), monkeypatch, set(range(6, 10_000)))
+    seconds = iter(range(10_000))
+    with pytest.raises(DatabaseError, match="does not answer"):
+        drain([away], BusyPool(1), 8, 1e9, clock=lambda: float(next(seconds)), sleep=lambda _: None)
+    assert house.value("SELECT status FROM transcription_jobs") == "running", "it waits for its lease to run out"
+
+
+def test_a_store_that_is_not_there_blames_no_page(house: House) -> None:
+    """R30: a worker that was given another folder, or one that is not mounted, says so and fails no page for it."""
+    for _ in range(2):
+        house.job()
+    house.store_url = str(house.folder / "elsewhere")
+    with pytest.raises(ScribeError, match="SCRIBE_BLOB_URL"):
+        work(house)
+    assert house.rows("SELECT status, attempt_count FROM transcription_jobs") == [("pending", 1)] * 2
+
+
+def test_a_missing_engine_costs_no_other_job(house: House, engines: FakeEngines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R28: the jobs beside one whose engine is not there are finished; then the run says what is missing."""
+    house.execute("UPDATE contexts SET transcription_model = 'missing' WHERE name = 'manuscript'")
+    from scribe_pipeline.engines import check_transcriber
+
+    def check(provider: str, model: str) -> None:
+        if model == "missing":
+            raise ScribeError(Category.UNAVAILABLE, "the model is not installed")
+        check_transcriber(provider, model)
+
+    monkeypatch.setattr("scribe_pipeline.jobs.transcription.check_transcriber", check)
+    jobs = [house.job(context=name) for name in ("letter", "manuscript", "letter")]
+    with pytest.raises(ScribeError, match="not installed"):
+        work(house, pool=InlinePool(3))
+    statuses = dict(house.rows("SELECT id, status FROM transcription_jobs"))
+    assert [statuses[job] for job in jobs] == ["completed", "pending", "completed"]
+
+
 def test_a_missing_engine_stops_the_run_and_blames_no_page(
     house: House, engines: FakeEngines, monkeypatch: pytest.MonkeyPatch
 ) -> None:

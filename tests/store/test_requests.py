@@ -7,6 +7,7 @@ import pytest
 from scribe_pipeline.contexts import find_context
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Operator
+from scribe_pipeline.ingest import report_batch
 from scribe_pipeline.jobs import JobRequest, cancel_job, claim_jobs, create_job, end_attempt, load_job, request_job
 from scribe_pipeline.pages import Image
 from tests.houses import House
@@ -99,6 +100,16 @@ def test_without_a_name_the_context_is_the_last_one(house: House) -> None:
     request(house, image)
     snapshot = house.claim().context_snapshot
     assert '"name":"newspaper"' in snapshot and '"transcription_model":"mended"' in snapshot
+
+
+def test_a_draft_stays_one_in_the_batchs_report(house: House) -> None:
+    """R32: a page that has its draft is told as completed, whatever becomes of a later request."""
+    batch, (image,) = house.ingested(1)
+    house.complete(house.claim())
+    cancel_job(house.engine, request(house, image).job_id, OPERATOR)
+    with house.engine.connect() as connection:
+        (page,) = report_batch(connection, batch)
+    assert (page.status, page.revision) == ("completed", 2)
 
 
 def test_interventions_are_audited(house: House) -> None:

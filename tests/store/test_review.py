@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.jobs import TranscriptionSource, drain
-from scribe_pipeline.pages import correction_distance, load_head, load_revision, plain_text, save_page
+from scribe_pipeline.pages import correction_distance, load_head, load_revision, plain_text, read_lines, save_page
 from tests.houses import FakeEngines, House, InlinePool
 
 
@@ -113,6 +113,52 @@ def test_what_is_no_page_is_refused(house: House, payload: str) -> None:
         save_page(house.engine, image.id, 1, payload, "reader")
     assert caught.value.category is Category.INVALID_ARGUMENT
     assert house.everything() == before
+
+
+@pytest.mark.parametrize("confidence", ["high", True, -0.1, 1.5, 10**400, None])
+def test_a_confidence_is_a_number_from_0_to_1(house: House, confidence: object) -> None:
+    """R91: what exports and reports reckon with is a number."""
+    image = house.page()
+    with house.engine.connect() as connection:
+        page = json.loads(load_revision(connection, image.id).payload)
+    page["items"][0]["body"]["confidence"] = confidence
+    with pytest.raises(ScribeError, match="annotation 1: its confidence"):
+        save_page(house.engine, image.id, 1, json.dumps(page), "reader")
+
+
+@pytest.mark.parametrize("annotation_id", ["http://a/\x00b", "http://a\x01/b", "urn:a", 7])
+def test_an_id_is_an_address(house: House, annotation_id: object) -> None:
+    """R91: an annotation's id is an absolute HTTP address that a database can hold."""
+    image = house.page()
+    with house.engine.connect() as connection:
+        page = json.loads(load_revision(connection, image.id).payload)
+    page["items"][1]["id"] = annotation_id
+    with pytest.raises(ScribeError, match="annotation 2: its id"):
+        save_page(house.engine, image.id, 1, json.dumps(page), "reader")
+
+
+def test_a_drawing_out_of_this_world_is_kept_and_does_no_harm(house: House) -> None:
+    """R91: points that are no numbers of this world are stored as they came; the line's box stands in for them."""
+    image = house.page()
+    with house.engine.connect() as connection:
+        page = json.loads(load_revision(connection, image.id).payload)
+    page["items"][0]["target"]["selector"][1]["value"] = '<svg><polygon points="9e999,1 2,3 4,5"/></svg>'
+    assert save_page(house.engine, image.id, 1, json.dumps(page), "reader") == 2
+    with house.engine.connect() as connection:
+        assert len(read_lines(load_revision(connection, image.id).payload)) == 3
+
+
+def test_the_same_save_again_is_the_same_revision(house: House) -> None:
+    """R91: who saves again because the answer was lost gets the revision that is there; another's text is refused."""
+    image = house.page()
+    with house.engine.connect() as connection:
+        page = json.loads(load_revision(connection, image.id).payload)
+    page["items"][0]["body"]["value"] = "once"
+    for _ in range(2):
+        assert save_page(house.engine, image.id, 1, json.dumps(page), "reader") == 2
+    with pytest.raises(ScribeError, match="is at revision 2"):
+        save_page(house.engine, image.id, 1, json.dumps(page), "another reader")
+    assert house.value("SELECT count(*) FROM event_outbox") == 1
 
 
 def test_another_pages_payload_is_refused(house: House) -> None:

@@ -102,6 +102,15 @@ def test_an_object_that_is_not_there_is_unreadable(store: LocalBlobStore) -> Non
     assert refused.value.category is Category.UNREADABLE
 
 
+@pytest.mark.parametrize("made", [False, True], ids=["no folder", "empty folder"])
+def test_a_store_that_is_not_there_is_no_pages_fault(store: LocalBlobStore, made: bool) -> None:
+    if made:
+        store.folder.mkdir(parents=True)
+    with pytest.raises(ScribeError, match="SCRIBE_BLOB_URL") as refused:
+        store.read("key.png")
+    assert refused.value.category is Category.UNAVAILABLE
+
+
 def test_check_makes_the_folder_and_leaves_nothing_in_it(store: LocalBlobStore) -> None:
     store.check()
     assert contents(store) == {}
