@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from commands.output import JsonOption, ReasonOption, load_settings, operator, print_json, print_table, read_id
+from commands.output import JsonOption, ReasonOption, load_settings, operator, print_audit, print_json, print_table, read_id
 
 app = typer.Typer(help="Ingest batches.", no_args_is_help=True)
 
@@ -34,6 +34,7 @@ def show(batch_id: BatchArgument, as_json: JsonOption = False) -> None:
     """Show a batch's files and their pages."""
     from commands.reports import page_json, print_pages
     from scribe_pipeline.database import current_database, in_transaction
+    from scribe_pipeline.events import read_audit
     from scribe_pipeline.ingest import load_batch, report_batch
 
     key = read_id(batch_id, "batch")
@@ -44,6 +45,7 @@ def show(batch_id: BatchArgument, as_json: JsonOption = False) -> None:
         print_json([page_json(page) for page in pages])
     else:
         print_pages(pages)
+        print_audit(in_transaction(engine, lambda connection: read_audit(connection, f"batch {key}")))
 
 
 @app.command("cancel")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from commands.output import JsonOption, ReasonOption, load_settings, operator, print_json, print_table, read_id
+from commands.output import JsonOption, ReasonOption, load_settings, operator, print_audit, print_json, print_table, read_id
 from scribe_pipeline.errors import Category, ScribeError
 
 app = typer.Typer(help="Transcription jobs.", no_args_is_help=True)
@@ -98,9 +98,7 @@ def show(job_id: JobArgument, as_json: JsonOption = False) -> None:
         for attempt in detail.attempts
     ]
     print_table(_ATTEMPT_COLUMNS, rows)
-    for entry in detail.audit:
-        why = f" ({entry.reason})" if entry.reason else ""
-        typer.echo(f"{entry.created_at:%Y-%m-%d %H:%M:%S} {entry.actor}: {entry.action}{why}")
+    print_audit(detail.audit)
 
 
 @app.command("create")
@@ -109,7 +107,10 @@ def create(
     context: Annotated[str | None, typer.Option(help="How the page is read; without it, as the last time.")] = None,
     reason: ReasonOption = "",
 ) -> None:
-    """Ask for a page to be transcribed anew as it stands now, and print the job's id; an active job of it is superseded."""
+    """Ask for a page to be transcribed anew as it stands now, and print the job's id.
+
+    An active job of the page is superseded, unless it is the same and will be done anyway.
+    """
     from scribe_pipeline.database import current_database
     from scribe_pipeline.jobs import request_job
 
@@ -118,6 +119,8 @@ def create(
     made = request_job(engine, read_id(image_id, "image"), context, settings.max_attempts, operator(reason))
     if not made.created:
         typer.echo("the same job is active already", err=True)
+    if made.corrected_by is not None:
+        typer.echo(f"the page was corrected by {made.corrected_by}: what is read now replaces it; it stays a revision", err=True)
     if made.superseded is not None:
         typer.echo(f"superseded {made.superseded}", err=True)
     typer.echo(made.job_id)

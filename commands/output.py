@@ -17,7 +17,7 @@ from scribe_pipeline.config import Settings
 from scribe_pipeline.errors import Category, ScribeError
 
 if TYPE_CHECKING:
-    from scribe_pipeline.events import Operator
+    from scribe_pipeline.events import AuditEntry, Operator
 
 _PIPE_WIDTH = 160
 
@@ -71,6 +71,14 @@ def error_console() -> Console:
 def print_json(document: object) -> None:
     """Print one JSON document."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def print_audit(entries: Sequence["AuditEntry"]) -> None:
+    """Print what operators did, a line each."""
+    for number, entry in enumerate(entries):
+        why = f" ({entry.reason})" if entry.reason else ""
+        before = "" if number else "\naudit\n"
+        typer.echo(f"{before}{entry.created_at:%Y-%m-%d %H:%M:%S} {entry.actor}: {entry.action}{why}")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], may_be_cut: Sequence[str] = ()) -> None:

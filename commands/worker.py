@@ -1,5 +1,6 @@
 """`scribe worker`: a process that works on due transcription jobs, whoever asked for them."""
 
+import itertools
 import logging
 import signal
 import threading
@@ -26,7 +27,7 @@ def worker(
     from scribe_pipeline.database import current_database, database_url
     from scribe_pipeline.engines import EnginePool
     from scribe_pipeline.events import Channel, Listener
-    from scribe_pipeline.jobs import TranscriptionSource, drain
+    from scribe_pipeline.jobs import TranscribedPage, TranscriptionSource, drain
     from scribe_pipeline.storage import store_url
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", force=True)
@@ -35,7 +36,13 @@ def worker(
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    source = TranscriptionSource(engine, store_url(settings), settings.lease_seconds, _tell, pages=limit)
+    told = itertools.count()
+
+    def tell(page: TranscribedPage) -> None:
+        next(told)
+        _tell(page)
+
+    source = TranscriptionSource(engine, store_url(settings), settings.lease_seconds, tell, pages=limit)
     pool = EnginePool(settings.workers)
     listener = Listener(database_url(settings), Channel.JOBS)
     try:
@@ -47,6 +54,7 @@ def worker(
     finally:
         listener.close()
         pool.stop()
+    typer.echo(f"attempts: {next(told)}", err=True)
 
 
 def _tell(page: "TranscribedPage") -> None:

@@ -3,17 +3,19 @@
 import hashlib
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
 import uuid_utils.compat as uuid_utils
 from PIL import Image as Picture
-from sqlalchemy import Connection, Engine, Select, insert, text
+from sqlalchemy import Connection, Engine, Select, event, insert, text
 
 from scribe_pipeline.contexts import find_context
 from scribe_pipeline.database import in_transaction
@@ -137,6 +139,26 @@ class FakeEngines:
         if isinstance(said, Exception):
             raise said
         return LineText(said, 0.5)
+
+
+class StoppedError(Exception):
+    """A transaction is stopped on its way."""
+
+
+@contextmanager
+def stopped_after(engine: Engine, statement: str) -> Iterator[None]:
+    """Stop what happens in here right after the first statement that begins so, as if the process had failed there."""
+
+    def stop(_connection: object, _cursor: object, sql: str, *_rest: object) -> None:
+        if sql.startswith(statement):
+            raise StoppedError
+
+    event.listen(engine, "after_cursor_execute", stop)
+    try:
+        with pytest.raises(StoppedError):
+            yield
+    finally:
+        event.remove(engine, "after_cursor_execute", stop)
 
 
 class House:

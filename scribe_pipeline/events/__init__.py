@@ -1,7 +1,18 @@
 """What happened, for those outside: events with their deliveries, the operators' audit, wake-ups. Sending comes after."""
 
-from scribe_pipeline.events.audit import Operator, record_audit
+from scribe_pipeline.events.audit import AuditEntry, Operator, read_audit, record_audit
 from scribe_pipeline.events.outbox import Event, EventType, record_events
 from scribe_pipeline.events.wakeups import Channel, Listener, wake
 
-__all__ = ["Channel", "Event", "EventType", "Listener", "Operator", "record_audit", "record_events", "wake"]
+__all__ = [
+    "AuditEntry",
+    "Channel",
+    "Event",
+    "EventType",
+    "Listener",
+    "Operator",
+    "read_audit",
+    "record_audit",
+    "record_events",
+    "wake",
+]

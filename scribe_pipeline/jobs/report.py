@@ -2,22 +2,21 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Float, Select, cast, func, or_, select
+from sqlalchemy import Connection, Float, case, cast, func, select
 
 from scribe_pipeline.database.tables import (
     annotation_pages,
     item_images,
-    operator_audit,
     transcription_job_attempts,
     transcription_jobs,
 )
 from scribe_pipeline.errors import Category, ScribeError
+from scribe_pipeline.events import AuditEntry, read_audit
 from scribe_pipeline.jobs.queue import NOW
 
-jobs, attempts, images, audit = transcription_jobs, transcription_job_attempts, item_images, operator_audit
+jobs, attempts, images = transcription_jobs, transcription_job_attempts, item_images
 
 
 @dataclass(frozen=True)
@@ -51,16 +50,6 @@ class AttemptListing:
 
 
 @dataclass(frozen=True)
-class AuditListing:
-    """An operator's intervention."""
-
-    actor: str
-    action: str
-    reason: str
-    created_at: datetime
-
-
-@dataclass(frozen=True)
 class JobDetail:
     """All of a job that an operator may ask for. `page_revision` is the page's head now."""
 
@@ -79,7 +68,7 @@ class JobDetail:
     page_revision: int | None
     error: str | None
     attempts: tuple[AttemptListing, ...]
-    audit: tuple[AuditListing, ...]
+    audit: tuple[AuditEntry, ...]
 
     @property
     def verdict(self) -> str:
@@ -103,18 +92,20 @@ class QueueHealth:
     expired_leases: int
 
 
-_SINCE = (
+_STARTED = (
     select(attempts.c.started_at)
-    .where(attempts.c.job_id == jobs.c.id, attempts.c.attempt_number == jobs.c.attempt_count, jobs.c.status == "running")
-    .union_all(select(jobs.c.due_at).where(jobs.c.status == "pending", jobs.c.due_at <= func.clock_timestamp()))
+    .where(attempts.c.job_id == jobs.c.id, attempts.c.attempt_number == jobs.c.attempt_count)
     .scalar_subquery()
 )
+# Since when a job is due, or runs; a later moment, and null, is no age.
+_SINCE = case((jobs.c.status == "pending", jobs.c.due_at), (jobs.c.status == "running", _STARTED))
+_AGE = cast(func.extract("epoch", func.clock_timestamp() - _SINCE), Float)
 _LISTED = select(
     jobs.c.id,
     jobs.c.item_image_id,
     images.c.label.label("page"),
     jobs.c.status,
-    cast(func.extract("epoch", func.clock_timestamp() - _SINCE), Float).label("age_seconds"),
+    case((_AGE >= 0, _AGE)).label("age_seconds"),
     jobs.c.attempt_count,
     jobs.c.max_attempts,
     jobs.c.input_revision,
@@ -143,15 +134,14 @@ def load_job(connection: Connection, job_id: UUID) -> JobDetail:
         .outerjoin(annotation_pages, annotation_pages.c.item_image_id == jobs.c.item_image_id)
         .where(jobs.c.id == job_id)
     ).one()
-    subjects = or_(audit.c.subject == f"job {job_id}", audit.c.subject == f"batch {job.batch_id}")
     own = set(JobDetail.__dataclass_fields__) - {"job", "superseded_by", "attempts", "audit"}
     return JobDetail(
         job=JobListing(**listed._mapping),
         superseded_by=connection.scalar(
             select(jobs.c.id).where(jobs.c.item_image_id == job.item_image_id, jobs.c.supersedes == job_id)
         ),
-        attempts=_all(connection, AttemptListing, select(attempts).where(attempts.c.job_id == job_id), attempts.c.attempt_number),
-        audit=_all(connection, AuditListing, select(audit).where(subjects), audit.c.created_at),
+        attempts=_attempts(connection, job_id),
+        audit=read_audit(connection, f"job {job_id}", f"batch {job.batch_id}"),
         **{name: getattr(job, name) for name in own},
     )
 
@@ -178,6 +168,7 @@ def due_without_batch(connection: Connection) -> int:
     return connection.execute(select(func.count()).select_from(due.subquery())).scalar_one()
 
 
-def _all(connection: Connection, listing: Any, statement: Select[Any], order: Any) -> tuple[Any, ...]:
-    names = tuple(listing.__dataclass_fields__)
-    return tuple(listing(**{name: getattr(row, name) for name in names}) for row in connection.execute(statement.order_by(order)))
+def _attempts(connection: Connection, job_id: UUID) -> tuple[AttemptListing, ...]:
+    columns = [attempts.c[name] for name in AttemptListing.__dataclass_fields__]
+    rows = connection.execute(select(*columns).where(attempts.c.job_id == job_id).order_by(attempts.c.attempt_number))
+    return tuple(AttemptListing(*row) for row in rows)

@@ -1,7 +1,7 @@
 """Asking for jobs, replacing and canceling them: each one transaction, jobs before all that they work on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, Row, and_, func, insert, select, upda
 from scribe_pipeline.contexts import ContextSnapshot, find_context, refresh_context
 from scribe_pipeline.database import RELEASED, in_transaction, lock, one_of
 from scribe_pipeline.database.tables import (
+    annotation_page_revisions,
     annotation_pages,
     ingest_batches,
     item_images,
@@ -30,11 +31,15 @@ MAX_ACTIVE_JOBS = 100_000
 
 @dataclass(frozen=True)
 class JobRequest:
-    """The job that serves a request: a new one and what it superseded, or the one that was there already."""
+    """The job that serves a request: a new one and what it superseded, or the one that was there already.
+
+    `corrected_by` names the person whose revision the job will read over, if the page's newest one is a person's.
+    """
 
     job_id: UUID
     created: bool
     superseded: UUID | None = None
+    corrected_by: str | None = None
 
 
 def request_job(engine: Engine, image_id: UUID, context_name: str | None, max_attempts: int, operator: Operator) -> JobRequest:
@@ -54,11 +59,18 @@ def request_job(engine: Engine, image_id: UUID, context_name: str | None, max_at
         made = create_job(connection, image, context or find_context(connection, image.workspace_id, context_name), max_attempts)
         if made.created:
             record_audit(connection, operator, "job create", f"job {made.job_id}")
-        return made
+        return replace(made, corrected_by=_corrector(connection, image_id))
 
     made = in_transaction(engine, request)
     wake(engine, Channel.JOBS)
     return made
+
+
+def _corrector(connection: Connection, image_id: UUID) -> str | None:
+    chain = annotation_page_revisions
+    newest = select(chain).where(chain.c.item_image_id == image_id).order_by(chain.c.revision.desc()).limit(1)
+    revision = connection.execute(newest).one()
+    return str(revision.author) if revision.author_kind == "human" else None
 
 
 def create_job(connection: Connection, image: Image, context: ContextSnapshot, max_attempts: int) -> JobRequest:

@@ -148,4 +148,4 @@ def test_a_stopped_worker_gives_back_what_it_holds(house: House, environment: di
     )
     assert (row.status, row.outcome) == ("pending", "retryable_failed")
     assert abs(float(row.seconds) - 5) < 1
-    assert log.read_text() == "1.png: the attempt failed (interrupted)\n"
+    assert log.read_text() == "1.png: the attempt failed (interrupted)\nattempts: 1\n"

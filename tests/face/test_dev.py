@@ -12,6 +12,7 @@ from dagster import DagsterInstance
 
 from tests.commands import SCRIBE, scribe, scribe_json
 from tests.conftest import ROOT
+from tests.proofs import wait_until
 
 HANG_SECONDS = 300
 
@@ -23,8 +24,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_ingest_is_picked_up(environment: dict[str, str], tmp_path: Path) -> None:
-    """R85, R86: the sensor starts a run for a batch that `scribe ingest` made, and the run is green."""
+def test_what_is_asked_for_is_picked_up(environment: dict[str, str], tmp_path: Path) -> None:
+    """R85, R86, R37: the sensors start runs for a batch that was ingested and for a job that was asked for; both are green."""
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     (inbox / "letter.jpg").write_bytes((ROOT / "samples" / "letter.jpg").read_bytes())
@@ -42,13 +43,19 @@ def test_ingest_is_picked_up(environment: dict[str, str], tmp_path: Path) -> Non
             pages = scribe_json(environment, "batch", "show", batch)
         print(f"from `scribe dev` and `scribe ingest` to the draft: {time.monotonic() - started:.0f} s")  # noqa: T201
         assert (pages[0]["status"], pages[0]["revision"]) == ("completed", 2)
+        again = scribe(environment, "job", "create", pages[0]["item_image_id"]).stdout.strip()
+        while scribe_json(environment, "job", "show", again)["job"]["status"] in ("pending", "running"):
+            assert time.monotonic() - started < HANG_SECONDS, (tmp_path / "log").read_text()[-4000:]
+            time.sleep(1)
+        assert scribe_json(environment, "job", "show", again)["verdict"] == "match"
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=30) as answer:
             assert answer.status == 200
         with DagsterInstance.from_config(str(Path(environment["SCRIBE_HOME"]) / "dagster")) as instance:
-            deadline = time.monotonic() + 30
-            while not (runs := instance.get_runs())[0].is_finished and time.monotonic() < deadline:
-                time.sleep(0.5)
-            assert [(run.status.value, run.tags["scribe/batch_id"]) for run in runs] == [("SUCCESS", batch)]
+            wait_until(lambda: all(run.is_finished for run in instance.get_runs()), "the end of the runs")
+            runs = [run for run in instance.get_runs() if run.tags.get("dagster/schedule_name") is None]
+            assert [(run.job_name, run.status.value, run.tags.get("scribe/batch_id")) for run in runs] == [
+                ("drain_transcription_queue", "SUCCESS", None), ("process_ingest_batch", "SUCCESS", batch)
+            ]  # fmt: skip
     finally:
         os.kill(dev.pid, signal.SIGTERM)
         try:

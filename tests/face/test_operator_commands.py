@@ -8,7 +8,7 @@ import pytest
 
 from scribe_pipeline.database import EmbeddedServer
 from scribe_pipeline.errors import Category
-from scribe_pipeline.jobs import end_attempt
+from scribe_pipeline.jobs import claim_jobs, end_attempt
 from tests.commands import scribe, scribe_json
 from tests.houses import House
 
@@ -77,6 +77,29 @@ def test_the_result_is_verified(
     assert scribe_json(operator, "job", "show", str(job))["verdict"] == verdict
 
 
+def test_ages_are_each_jobs_own(house: House, operator: dict[str, str]) -> None:
+    """R29: how long a job has been due, or has run; a job that is over, or not due yet, has no age."""
+    for _ in range(4):
+        house.job()
+    done, deferred, running = claim_jobs(house.engine, 60, limit=3)
+    house.complete(done)
+    end_attempt(house.engine, deferred, Category.UPSTREAM)
+    house.execute("UPDATE transcription_jobs SET retry_after = clock_timestamp() - interval '2 hours' WHERE attempt_count = 0")
+    ages = {row["id"]: row["age_seconds"] for row in scribe_json(operator, "job", "list")}
+    assert ages.pop(str(done.job_id)) is None
+    assert ages.pop(str(deferred.job_id)) is None
+    assert 0 < ages.pop(str(running.job_id)) < 600
+    (waiting,) = ages.values()
+    assert 7200 < waiting < 7800
+
+
+def test_a_correction_that_will_be_read_over_is_told(house: House, operator: dict[str, str]) -> None:
+    """R31: who asks for a page anew that a person has corrected is told whose text will be replaced."""
+    image = house.page()
+    house.save(image.id, 1)
+    assert "corrected by reader" in scribe(operator, "job", "create", str(image.id)).stderr
+
+
 def test_page_show_and_save(house: House, operator: dict[str, str], tmp_path: Path) -> None:
     """R91: a page is read, corrected and saved on the revision that was seen; a second save on it is refused in one line."""
     image = house.page()
@@ -87,6 +110,7 @@ def test_page_show_and_save(house: House, operator: dict[str, str], tmp_path: Pa
     file = tmp_path / "page.json"
     file.write_text(json.dumps(page))
     assert scribe(operator, "page", "save", str(image.id), str(file), "--revision", "1").stdout == "2\n"
+    file.write_text(json.dumps(page).replace("Karl", "Franz"))
     stale = scribe(operator, "page", "save", str(image.id), str(file), "--revision", "1")
     assert (stale.returncode, stale.stdout, stale.stderr.count("\n")) == (1, "", 1)
     assert "is at revision 2" in stale.stderr
@@ -106,6 +130,7 @@ def test_cancel_on_the_command_line(house: House, operator: dict[str, str]) -> N
     reasons = house.rows("SELECT action, reason FROM operator_audit ORDER BY created_at")
     assert [tuple(row) for row in reasons] == [("job cancel", "twice scanned"), ("batch cancel", "wrong box")]
     assert "twice scanned" in scribe(operator, "job", "show", job).stdout
+    assert "batch cancel (wrong box)" in scribe(operator, "batch", "show", str(batch)).stdout
 
 
 NOBODY = "01900000-0000-7000-8000-00000000dead"

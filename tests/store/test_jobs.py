@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, text
 
 from scribe_pipeline.contexts import find_context
 from scribe_pipeline.database import DatabaseError, Lease, in_transaction
@@ -26,7 +26,7 @@ from scribe_pipeline.jobs import (
     request_job,
 )
 from scribe_pipeline.pages import load_head, plain_text
-from tests.houses import House
+from tests.houses import House, stopped_after
 
 LATE_WRITES: dict[str, Callable[[House, JobClaim], object]] = {
     "progress": lambda house, claim: record_progress(house.engine, claim, 1, 0),
@@ -123,18 +123,8 @@ def test_completion_is_all_or_nothing(house: House, statement: str) -> None:
     house.job()
     claim = house.claim()
     before = house.everything()
-    hits = []
-
-    def fail(_c: object, _k: object, sql: str, *_rest: object) -> None:
-        if sql.startswith(statement):
-            hits.append(sql)
-            raise RuntimeError("stop here")
-
-    event.listen(house.engine, "after_cursor_execute", fail)
-    with pytest.raises(RuntimeError):
+    with stopped_after(house.engine, statement):
         house.complete(claim)
-    event.remove(house.engine, "after_cursor_execute", fail)
-    assert hits
     assert house.everything() == before
     assert house.complete(claim) == 2
 
