@@ -142,7 +142,6 @@ OPERATIONS: Mapping[str, Operation] = {
         save,
         end=("failed at 2: lease_expired failed",),
         by_person=True,
-        refused=Category.PAGE_CHANGED,
     ),
 }
 
