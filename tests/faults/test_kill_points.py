@@ -42,6 +42,11 @@ class Course:
     before: Counter[str]
     after: Counter[str]
 
+    @property
+    def commit(self) -> int:
+        """The point before the commit of what it writes: the last one, as what is committed before it has only been read."""
+        return max(number for number, point in enumerate(self.points) if point == BEFORE_COMMIT)
+
 
 class Field:
     """The database in which operations are struck, on a server that nobody else uses."""
@@ -149,7 +154,7 @@ def plan(courses: dict[str, Course], kinds: list[str], count: int, random_number
     groups = []
     for kind in kinds:
         for name, course in courses.items():
-            commit = course.points.index(BEFORE_COMMIT)
+            commit = course.commit
             shuffled = random_numbers.sample(range(len(course.points)), len(course.points))
             # both sides of COMMIT come soon; what is struck there is what matters most
             points = [commit + 1] if kind == _LOST_ANSWER else dict.fromkeys([shuffled[0], commit, commit + 1, *shuffled])
@@ -164,7 +169,7 @@ def plan(courses: dict[str, Course], kinds: list[str], count: int, random_number
 def strike(field: Field, course: Course, kind: str, name: str, point: int) -> bool:
     """Strike the operation once and see that all is well after it; return whether it was committed."""
     operation = OPERATIONS[name]
-    committed = point > course.points.index(BEFORE_COMMIT)
+    committed = point > course.commit
     work = field.start(operation)
     if kind == _DIE:
         field.kill_at(operation, work, point)
