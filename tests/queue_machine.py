@@ -1,6 +1,7 @@
 """Random walks over the queue's operations on a real database, step by step compared with the queue as it should be."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from hypothesis.stateful import initialize, precondition, rule
@@ -93,7 +94,8 @@ class QueueMachine(QueueWalk):
         if edited:
             self.edit(wanted)
         made = request_job(self.house.engine, page.image.id, name, max_attempts, OPERATOR)
-        self.requested(made, page, self.contexts[wanted], max_attempts)
+        assert made.corrected_by == ("reader" if page.chain[-1][0] == "human" else None)
+        self.requested(replace(made, corrected_by=None), page, self.contexts[wanted], max_attempts)
 
     @when(lambda self: len(self.queue.jobs) < _MAX_JOBS)
     @rule(which=any_of, name=sampled_from(CONTEXTS), max_attempts=attempts_allowed)

@@ -46,8 +46,8 @@ CREATE TRIGGER annotation_page_revisions_stay BEFORE TRUNCATE ON annotation_page
 CREATE TRIGGER ocr_runs_stay BEFORE TRUNCATE ON ocr_runs
     FOR EACH STATEMENT EXECUTE FUNCTION scribe_refuse_change();
 
--- Whose turn it is among the workspaces with due jobs. A sequence, so that claimers do not wait for one another.
-CREATE SEQUENCE claim_turns CYCLE;
+-- Which workspace was served last, by the first bits of its id. A sequence, so that claimers do not wait for one another.
+CREATE SEQUENCE claim_turns;
 
 
 CREATE TABLE webhook_subscriptions (

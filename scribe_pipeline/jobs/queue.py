@@ -4,6 +4,7 @@ Who may ask for a job, cancel or replace one is another matter: see `requests`.
 """
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -57,7 +58,8 @@ _WORKSPACES_WITH_DUE_JOBS = text("""
         WHERE job.workspace_id = open.workspace_id AND job.due_at <= (SELECT clock_timestamp()) ORDER BY job.due_at LIMIT 1)
     ORDER BY workspace_id
 """).columns(workspace_id=Uuid)
-_NEXT_TURN = text("SELECT nextval('claim_turns')")
+_SERVED_LAST = text("SELECT last_value FROM claim_turns")
+_SERVE = text("SELECT setval('claim_turns', :place)")
 
 
 @dataclass(frozen=True)
@@ -98,16 +100,7 @@ def claim_jobs(engine: Engine, lease_seconds: float, limit: int = 1, batch_id: U
 
 def _claim(connection: Connection, lease_seconds: float, limit: int, batch_id: UUID | None) -> tuple[list[JobClaim], int]:
     """One look at the queue: what was claimed, and how many jobs were failed instead."""
-    if batch_id is not None:
-        rows = _due_rows(connection, jobs.c.batch_id == batch_id, limit)
-    else:
-        rows = []
-        spaces = _workspaces_in_turn(connection)
-        for asked, workspace_id in enumerate(spaces):
-            share = math.ceil((limit - len(rows)) / (len(spaces) - asked))
-            rows += _due_rows(connection, jobs.c.workspace_id == workspace_id, share)
-            if len(rows) == limit:
-                break
+    rows = _due_rows(connection, jobs.c.batch_id == batch_id, limit) if batch_id is not None else _shared_out(connection, limit)
     _close_lost_attempts(connection, rows)
     claims = []
     for row in rows:
@@ -119,12 +112,27 @@ def _claim(connection: Connection, lease_seconds: float, limit: int, batch_id: U
     return claims, len(rows) - len(claims)
 
 
-def _workspaces_in_turn(connection: Connection) -> list[UUID]:
-    """Return the workspaces with due jobs, beginning with the one whose turn it is."""
-    rows = connection.execute(_WORKSPACES_WITH_DUE_JOBS).all()
-    turn = connection.execute(_NEXT_TURN).scalar_one() % len(rows) if len(rows) > 1 else 0
-    spaces = [row.workspace_id for row in rows]
-    return spaces[turn:] + spaces[:turn]
+def _shared_out(connection: Connection, limit: int) -> list[Row[Any]]:
+    """Return due rows of all workspaces, beginning with the one after that which was served last."""
+    rows: list[Row[Any]] = []
+    spaces: Sequence[UUID] = connection.scalars(_WORKSPACES_WITH_DUE_JOBS).all()
+    if len(spaces) > 1:
+        served = connection.execute(_SERVED_LAST).scalar_one()
+        # the same place is rare, and then takes turns by chance
+        spaces = sorted(spaces, key=lambda space: (_place(space) <= served, _place(space), random.random()))
+    for asked, workspace_id in enumerate(spaces):
+        share = math.ceil((limit - len(rows)) / (len(spaces) - asked))
+        rows += _due_rows(connection, jobs.c.workspace_id == workspace_id, share)
+        if len(rows) == limit or asked == len(spaces) - 1:
+            if len(spaces) > 1:
+                connection.execute(_SERVE, {"place": _place(workspace_id)})
+            break
+    return rows
+
+
+def _place(workspace_id: UUID) -> int:
+    """A workspace's place in the order of turns: as much of its id as a sequence can hold."""
+    return max(1, workspace_id.int >> 65)
 
 
 def _due_rows(connection: Connection, among: ColumnElement[bool], limit: int) -> Sequence[Row[Any]]:
