@@ -4,7 +4,6 @@ Who may ask for a job, cancel or replace one is another matter: see `requests`.
 """
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,23 +42,28 @@ _PROVIDER_MESSAGE = "transcription provider request failed"
 
 # Asked once a statement, so that an index can be searched by it.
 NOW = select(func.clock_timestamp()).scalar_subquery()
-# A step from workspace to workspace by the index, however many jobs each has waiting. LIMIT keeps the planner to it.
+# Steps from workspace to workspace by the index, however many jobs each has waiting, and no further than it is asked for.
 _WORKSPACES_WITH_DUE_JOBS = text("""
     WITH RECURSIVE open AS (
-        (SELECT workspace_id FROM transcription_jobs WHERE due_at IS NOT NULL ORDER BY workspace_id LIMIT 1)
+        (SELECT workspace_id FROM transcription_jobs
+         WHERE due_at IS NOT NULL AND workspace_id >= :low AND workspace_id < :high ORDER BY workspace_id LIMIT 1)
         UNION ALL
         SELECT (SELECT job.workspace_id FROM transcription_jobs AS job
-                WHERE job.due_at IS NOT NULL AND job.workspace_id > open.workspace_id ORDER BY job.workspace_id LIMIT 1)
+                WHERE job.due_at IS NOT NULL AND job.workspace_id > open.workspace_id AND job.workspace_id < :high
+                ORDER BY job.workspace_id LIMIT 1)
         FROM open WHERE open.workspace_id IS NOT NULL
     )
     SELECT workspace_id FROM open
     WHERE workspace_id IS NOT NULL AND (
         SELECT true FROM transcription_jobs AS job
         WHERE job.workspace_id = open.workspace_id AND job.due_at <= (SELECT clock_timestamp()) ORDER BY job.due_at LIMIT 1)
-    ORDER BY workspace_id
+    LIMIT :wanted
 """).columns(workspace_id=Uuid)
 _SERVED_LAST = text("SELECT last_value FROM claim_turns")
 _SERVE = text("SELECT setval('claim_turns', :place)")
+# A workspace's place in the order of turns is as much of its id as a sequence can hold.
+_PLACE_SHIFT = 65
+_LOWEST, _HIGHEST, _ALL = UUID(int=0), UUID(int=2**128 - 1), 1_000_000
 
 
 @dataclass(frozen=True)
@@ -113,26 +117,31 @@ def _claim(connection: Connection, lease_seconds: float, limit: int, batch_id: U
 
 
 def _shared_out(connection: Connection, limit: int) -> list[Row[Any]]:
-    """Return due rows of all workspaces, beginning with the one after that which was served last."""
+    """Return due rows of as many workspaces, beginning with the one after that which was served last."""
+    served: int = connection.execute(_SERVED_LAST).scalar_one()
+    start = UUID(int=min(_HIGHEST.int, (served + 1) << _PLACE_SHIFT))
     rows: list[Row[Any]] = []
-    spaces: Sequence[UUID] = connection.scalars(_WORKSPACES_WITH_DUE_JOBS).all()
-    if len(spaces) > 1:
-        served = connection.execute(_SERVED_LAST).scalar_one()
-        # the same place is rare, and then takes turns by chance
-        spaces = sorted(spaces, key=lambda space: (_place(space) <= served, _place(space), random.random()))
-    for asked, workspace_id in enumerate(spaces):
-        share = math.ceil((limit - len(rows)) / (len(spaces) - asked))
-        rows += _due_rows(connection, jobs.c.workspace_id == workspace_id, share)
-        if len(rows) == limit or asked == len(spaces) - 1:
-            if len(spaces) > 1:
-                connection.execute(_SERVE, {"place": _place(workspace_id)})
+    for wanted in (limit, _ALL):
+        spaces = _workspaces(connection, start, _HIGHEST, wanted)
+        if len(spaces) < wanted:
+            spaces += _workspaces(connection, _LOWEST, start, wanted - len(spaces))
+        for asked, workspace_id in enumerate(spaces):
+            share = math.ceil((limit - len(rows)) / (len(spaces) - asked))
+            rows += _due_rows(connection, jobs.c.workspace_id == workspace_id, share)
+            if len(rows) == limit:
+                break
+        # where others are just taking all that these have, the rest is asked
+        if rows or len(spaces) < wanted:
             break
+    place = max(1, rows[-1].workspace_id.int >> _PLACE_SHIFT) if rows else served
+    if place != served:
+        connection.execute(_SERVE, {"place": place})
     return rows
 
 
-def _place(workspace_id: UUID) -> int:
-    """A workspace's place in the order of turns: as much of its id as a sequence can hold."""
-    return max(1, workspace_id.int >> 65)
+def _workspaces(connection: Connection, low: UUID, high: UUID, wanted: int) -> list[UUID]:
+    bounds = {"low": low, "high": high, "wanted": wanted}
+    return list(connection.scalars(_WORKSPACES_WITH_DUE_JOBS, bounds))
 
 
 def _due_rows(connection: Connection, among: ColumnElement[bool], limit: int) -> Sequence[Row[Any]]:

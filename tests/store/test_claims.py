@@ -163,3 +163,16 @@ def test_a_batch_of_claims_is_shared_out(house: House) -> None:
     assert len({claim.lease.token.get_secret_value() for claim in claims}) == 4
     assert [claim.job_id for claim in claim_jobs(house.engine, 60, limit=9)] == crowd[2:]
     assert claim_jobs(house.engine, 60, limit=9) == []
+
+
+def test_a_workspace_whose_jobs_are_just_being_taken_is_passed_by(house: House) -> None:
+    """R94: a claimer that meets only locked rows in the workspace whose turn it is goes on to the others."""
+    house.execute("INSERT INTO workspaces (id, name) VALUES (gen_random_uuid(), 'second')")
+    jobs = {name: house.job(house.page(workspace=name)) for name in ("default", "second")}
+    for busy, free in (("default", "second"), ("second", "default")):
+        with house.engine.begin() as other:
+            other.execute(text("SELECT FROM transcription_jobs WHERE id = :id FOR UPDATE"), {"id": jobs[busy]})
+            claim = house.claim()
+            assert claim.job_id == jobs[free]
+        house.complete(claim)
+        jobs[free] = house.job(house.page(workspace=free))
