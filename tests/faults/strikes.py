@@ -14,7 +14,7 @@ from scribe_pipeline.database import EmbeddedServer, connect
 from tests.proofs import wait_until
 
 Strike = Callable[[psycopg.Connection], None]
-BEFORE_COMMIT = "before COMMIT"
+BEFORE_COMMIT, AFTER_COMMIT = "before COMMIT", "after COMMIT"
 
 
 class Watch:
@@ -46,7 +46,7 @@ class Watch:
     def _around_commit(self, driver: Any) -> None:
         self._pass(BEFORE_COMMIT, driver)
         self._commit(driver)
-        self._pass("after COMMIT", driver)
+        self._pass(AFTER_COMMIT, driver)
 
 
 def _head(sql: str) -> str:
