@@ -36,13 +36,13 @@ class Event:
 
 
 def record_events(connection: Connection, events: Sequence[Event]) -> None:
-    """Put a CloudEvents 1.0 JSON document for each into the outbox, and a delivery of it for each of its workspace's webhooks."""
+    """Put a CloudEvents 1.0 JSON document for each into the outbox, and a delivery of it for each webhook of their one workspace."""
     if not events:
         return
     # a subscription that is being removed waits until its deliveries are there to be removed too
-    subscriptions = connection.execute(
-        select(webhook_subscriptions.c.id, webhook_subscriptions.c.workspace_id)
-        .where(webhook_subscriptions.c.workspace_id.in_({event.workspace_id for event in events}))
+    subscriptions = connection.scalars(
+        select(webhook_subscriptions.c.id)
+        .where(webhook_subscriptions.c.workspace_id == events[0].workspace_id)
         .order_by(webhook_subscriptions.c.id)
         .with_for_update(read=True, key_share=True)
     ).all()
@@ -51,13 +51,12 @@ def record_events(connection: Connection, events: Sequence[Event]) -> None:
     deliveries = [
         {
             "id": uuid_utils.uuid7(),
-            "workspace_id": subscription.workspace_id,
+            "workspace_id": row["workspace_id"],
             "event_id": row["id"],
-            "subscription_id": subscription.id,
+            "subscription_id": subscription,
         }
         for row in rows
         for subscription in subscriptions
-        if subscription.workspace_id == row["workspace_id"]
     ]
     if deliveries:
         connection.execute(insert(webhook_deliveries), deliveries)
