@@ -36,7 +36,7 @@ class Event:
 
 
 def record_events(connection: Connection, events: Sequence[Event]) -> None:
-    """Put a CloudEvents 1.0 JSON document for each into the outbox, and a delivery of it for each webhook of their one workspace."""
+    """Put a CloudEvents 1.0 JSON document for each into the outbox, with a delivery for each webhook of their one workspace."""
     if not events:
         return
     # a subscription that is being removed waits until its deliveries are there to be removed too
