@@ -93,7 +93,7 @@ class JobClaim:
 def claim_jobs(engine: Engine, lease_seconds: float, limit: int = 1, batch_id: UUID | None = None) -> list[JobClaim]:
     """Take up to `limit` jobs that are due, of one batch or of all workspaces in turn.
 
-    None means that nothing is due, or that others are just taking it; fewer than `limit`, that it is worth asking again.
+    An empty list means that nothing is due, or that others are just taking it; fewer than `limit`: it is worth asking again.
     A job whose worker vanished has its attempt closed as `lease_expired` first; if that was its last, it fails.
     """
     while True:
