@@ -86,6 +86,7 @@ item_images = Table(
     _uuid("workspace_id"),
     _uuid("item_id"),
     _integer("sequence"),
+    _integer("frame"),
     _text("label"),
     _text("object_key"),
     _text("sha256"),
@@ -305,6 +306,19 @@ operator_audit = Table(
     _text("action"),
     _text("subject"),
     _text("reason"),
+    _time("created_at"),
+)
+
+page_exports = Table(
+    "page_exports",
+    metadata,
+    _uuid("item_image_id", key=True),
+    _integer("revision", key=True),
+    _text("format", key=True),
+    _uuid("workspace_id"),
+    _text("object_key"),
+    _text("sha256"),
+    Column("size_bytes", BigInteger, nullable=False),
     _time("created_at"),
 )
 

@@ -168,6 +168,7 @@ class ValidationUnit(_FileUnit):
             workspace_id=claim.workspace_id,
             item_id=claim.item_id,
             sequence=claim.sequence,
+            frame=claim.frame,
             label=claim.filename,
             object_key=str(self._key),
             sha256=claim.content_sha256,

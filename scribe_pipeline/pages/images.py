@@ -10,12 +10,13 @@ from scribe_pipeline.database.tables import item_images
 
 @dataclass(frozen=True)
 class Image:
-    """A stored scan: who owns it, which object holds its bytes, its size in pixels once turned upright."""
+    """A stored scan: who owns it, its place in the item, which object holds its bytes, its size in pixels once upright."""
 
     id: UUID
     workspace_id: UUID
     item_id: UUID
     sequence: int
+    frame: int
     label: str
     object_key: str
     sha256: str
