@@ -209,6 +209,7 @@ class House:
             workspace_id=owner,
             item_id=item_id,
             sequence=sequence,
+            frame=1,
             label=f"{sequence}.{extension}",
             object_key=new_object_key(digest, extension),
             sha256=digest,
