@@ -87,7 +87,7 @@ def validate_files(
         refused.append(file)
         progress.refused(file)
 
-    source = ValidationSource(ingest_settings(settings, database), batch.id, ingested, refuse)
+    source = ValidationSource(ingest_settings(settings, database), batch.id, ingested, refuse, progress.further)
     drain([source], pool, settings.lease_seconds, claim_until - time.monotonic())
     if images or refused:
         metadata = ingestion_metadata(batch.id, images, refused)

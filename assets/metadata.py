@@ -22,7 +22,7 @@ def ingestion_metadata(batch_id: UUID, images: Sequence[Image], refused: Sequenc
         "refused": dg.MetadataValue.int(len(refused)),
     }
     if refused:
-        metadata["refusals"] = _table([{"file": file.filename, "why": file.message} for file in refused])
+        metadata["refusals"] = _table([{"file": file.label, "why": file.message} for file in refused])
     return metadata
 
 

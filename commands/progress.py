@@ -49,10 +49,17 @@ class BarProgress:
         """Move the first bar."""
         self._bars.update(self._ingest, advance=1, note=image.label)
 
+    def further(self, pages: int) -> None:
+        """Expect so many pages more."""
+        self._expect(pages)
+
     def refused(self, file: RefusedFile) -> None:
         """Say why, and expect one page less."""
-        self._bars.console.print(f"Refused: {file.filename}: {file.message}")
-        self._total -= 1
+        self._bars.console.print(f"Refused: {file.label}: {file.message}")
+        self._expect(-1)
+
+    def _expect(self, more: int) -> None:
+        self._total += more
         for task in self._bars.tasks:
             self._bars.update(task.id, total=max(self._total, task.completed))
 

@@ -8,7 +8,17 @@ from commands.output import print_table
 from scribe_pipeline.ingest import PageReport
 
 _COLUMNS = ("page", "lines", "failed", "confidence", "seconds", "status", "first words")
-_JSON_FIELDS = ("file", "item_image_id", "revision", "status", "lines", "failed_lines", "mean_confidence", "error_category")
+_JSON_FIELDS = (
+    "file",
+    "frame",
+    "item_image_id",
+    "revision",
+    "status",
+    "lines",
+    "failed_lines",
+    "mean_confidence",
+    "error_category",
+)
 _MAX_WORDS = 40
 
 
@@ -17,7 +27,7 @@ def print_pages(pages: Sequence[PageReport]) -> None:
     print_table(_COLUMNS, [_row(page) for page in pages], may_be_cut=("page", "first words"))
     for page in pages:
         if page.message and page.status != "completed":
-            typer.echo(f"{page.file}: {page.error_category or page.status}: {page.message}")
+            typer.echo(f"{page.label}: {page.error_category or page.status}: {page.message}")
 
 
 def page_json(page: PageReport) -> dict[str, object]:
@@ -28,4 +38,4 @@ def page_json(page: PageReport) -> dict[str, object]:
 def _row(page: PageReport) -> tuple[object, ...]:
     words = page.first_words if len(page.first_words) <= _MAX_WORDS else f"{page.first_words[: _MAX_WORDS - 1]}…"
     confidence = None if page.mean_confidence is None else f"{page.mean_confidence:.2f}"
-    return page.file, page.lines, page.failed_lines, confidence, f"{page.seconds:.1f}", page.status, words
+    return page.label, page.lines, page.failed_lines, confidence, f"{page.seconds:.1f}", page.status, words

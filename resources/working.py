@@ -19,7 +19,10 @@ class Progress(Protocol):
     """Hears of each page as soon as its stage is committed."""
 
     def ingested(self, image: Image) -> None:
-        """A file has become an image."""
+        """A file, or a page of it, has become an image."""
+
+    def further(self, pages: int) -> None:
+        """A file turns out to have so many pages more than the one it was counted as."""
 
     def refused(self, file: RefusedFile) -> None:
         """A file has been refused."""
@@ -35,6 +38,9 @@ class SilentProgress:
     """For runs that nobody watches line by line."""
 
     def ingested(self, image: Image) -> None:
+        """Say nothing."""
+
+    def further(self, pages: int) -> None:
         """Say nothing."""
 
     def refused(self, file: RefusedFile) -> None:
@@ -55,7 +61,7 @@ def ingest_settings(settings: Settings, engine: Engine) -> IngestSettings:
         public_url=settings.public_url,
         lease_seconds=settings.lease_seconds,
         max_attempts=settings.max_attempts,
-        limits=ImageLimits(settings.max_image_bytes, settings.max_image_pixels, settings.max_image_side),
+        limits=ImageLimits(settings.max_image_bytes, settings.max_image_pixels, settings.max_image_side, settings.max_image_pages),
     )
 
 

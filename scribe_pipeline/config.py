@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     max_image_bytes: int = Field(default=100 * 1024**2, gt=0, le=2**40)
     max_image_pixels: int = Field(default=150_000_000, gt=0, le=2**31)
     max_image_side: int = Field(default=30_000, gt=0, le=2**31)
+    max_image_pages: int = Field(default=1000, gt=0, le=10_000)
 
     @field_validator("home")
     @classmethod

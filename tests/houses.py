@@ -61,7 +61,7 @@ from scribe_pipeline.storage import new_object_key, open_store
 from scribe_pipeline.workspaces import workspace_id
 
 PUBLIC_URL = "http://localhost:8000/presentation/v3"
-LIMITS = ImageLimits(max_bytes=10_000_000, max_pixels=10_000_000, max_side=5_000)
+LIMITS = ImageLimits(max_bytes=10_000_000, max_pixels=10_000_000, max_side=5_000, max_pages=20)
 
 
 def line_shape(top: int, left: int = 10, right: int = 390) -> LineShape:

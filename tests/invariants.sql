@@ -108,6 +108,15 @@ LEFT JOIN annotation_pages AS page ON page.item_image_id = file.item_image_id
 LEFT JOIN transcription_jobs AS job ON job.item_image_id = file.item_image_id AND job.batch_id = file.batch_id
 WHERE file.status = 'completed' AND (page.item_image_id IS NULL OR job.id IS NULL);
 
+-- an image is the page of the file that it came of, and no page is missing before it
+SELECT file.batch_id, file.sequence, file.frame FROM ingest_batch_files AS file
+LEFT JOIN item_images AS image ON image.id = file.item_image_id
+WHERE (image.sequence, image.frame, image.sha256, image.object_key)
+      IS DISTINCT FROM (file.sequence, file.frame, file.content_sha256, file.object_key) AND image.id IS NOT NULL
+   OR file.frame > 1 AND NOT EXISTS (
+      SELECT FROM ingest_batch_files AS before
+      WHERE (before.batch_id, before.sequence, before.frame) = (file.batch_id, file.sequence, file.frame - 1));
+
 -- a batch that is over has nothing open
 SELECT batch.id FROM ingest_batches AS batch
 WHERE batch.status IN ('completed', 'failed') AND (

@@ -20,6 +20,11 @@ class LineShape:
         xs, ys = zip(*self.polygon, strict=True)
         return min(xs), min(ys), max(1, max(xs) - min(xs)), max(1, max(ys) - min(ys))
 
+    def enlarged(self, factor: int) -> "LineShape":
+        """The same line on a page `factor` times as large."""
+        baseline, polygon = (tuple((x * factor, y * factor) for x, y in points) for points in (self.baseline, self.polygon))
+        return LineShape(baseline, polygon)
+
 
 @dataclass(frozen=True)
 class LineText:
@@ -59,8 +64,9 @@ class ImageFacts:
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What is too large to be taken: bytes of the file, pixels in all, pixels a side."""
+    """What is too large to be taken: bytes of the file, pixels of a page in all, pixels a side, pages of one file."""
 
     max_bytes: int
     max_pixels: int
     max_side: int
+    max_pages: int

@@ -14,8 +14,8 @@ Points = Sequence[Sequence[float]]
 
 # How far a line's strip reaches over and under its baseline, as a share of the distance to the line above.
 _STRIP_ABOVE, _STRIP_BELOW = 0.85, 0.32
-# Width to height of what the model is given.
-_MIN_ASPECT, _MAX_ASPECT = 0.1, 2.5
+# Width to height of what the model is given; it needs a gigabyte for each unit of it.
+_MIN_ASPECT, _MAX_ASPECT = 0.1, 2.0
 _MIN_STRIP_PITCH, _MAX_STRIP_PITCH = 15.0, 120.0
 
 

@@ -1,5 +1,6 @@
 """The two things a worker process is asked to do with a stored scan: find its lines, and read them."""
 
+import math
 import re
 import time
 import unicodedata
@@ -7,11 +8,15 @@ import unicodedata
 import numpy as np
 
 from scribe_pipeline.engines.containers import LineShape, LineText, Reading, Segmentation
-from scribe_pipeline.engines.images import crop_line, decode_upright, draw_lines
+from scribe_pipeline.engines.images import crop_line, draw_lines
+from scribe_pipeline.engines.pictures import decode_upright
 from scribe_pipeline.engines.pool import report_progress
 from scribe_pipeline.engines.registry import segmentor, transcriber
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.storage import open_store
+
+# A segmentor makes pages smaller anyway; the largest ones, left whole, would stand beside all that its network needs.
+_MOST_SEGMENTED_PIXELS = 40_000_000
 
 
 def segment(store_url: str, object_key: str, model: str, with_preview: bool) -> Segmentation:
@@ -19,9 +24,12 @@ def segment(store_url: str, object_key: str, model: str, with_preview: bool) -> 
     engine = segmentor(model)
     started = time.monotonic()
     picture = decode_upright(open_store(store_url).read(object_key))
+    factor = math.ceil(math.sqrt(picture.width * picture.height / _MOST_SEGMENTED_PIXELS))
+    if factor > 1:
+        picture = picture.reduce(factor)
     lines = engine.segment(picture)
     preview = draw_lines(picture, lines) if with_preview else None
-    return Segmentation(lines, engine.engine, time.monotonic() - started, preview)
+    return Segmentation(tuple(line.enlarged(factor) for line in lines), engine.engine, time.monotonic() - started, preview)
 
 
 def transcribe(store_url: str, object_key: str, provider: str, model: str, shapes: tuple[LineShape, ...]) -> Reading:

@@ -1,7 +1,6 @@
-"""Statements on ingest batches and their files: what was asked for, who works on a file, what became of it."""
+"""Statements on ingest batches: what was asked for, what is left to do, whether it is over. Work on a file is `claims`'s."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, and_, bindparam, exist
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scribe_pipeline.contexts import ContextSnapshot, find_context
-from scribe_pipeline.database import RELEASED, Lease, due, dump_json, held_by, in_transaction, new_lease, renew, taken_by
+from scribe_pipeline.database import due, dump_json, in_transaction
 from scribe_pipeline.database.tables import contexts, ingest_batch_files, ingest_batches, items, transcription_jobs, workspaces
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest.collect import Collection
@@ -21,10 +20,8 @@ from scribe_pipeline.workspaces import workspace_id
 
 batches, files, jobs = ingest_batches, ingest_batch_files, transcription_jobs
 
-_OPEN_BATCH = ("pending", "running")
-_OPEN_FILE = ("pending", "processing")
-_RETRY_SECONDS = 5
-_MAX_ERROR = 1024
+OPEN_BATCH = ("pending", "running")
+OPEN_FILE = ("pending", "processing")
 
 _BATCHES = select(
     batches.c.id, workspaces.c.name, batches.c.status, batches.c.dispatch_generation, batches.c.context_snapshot
@@ -44,7 +41,7 @@ class Batch:
     @property
     def finished(self) -> bool:
         """Whether nothing more will happen to it."""
-        return self.status not in _OPEN_BATCH
+        return self.status not in OPEN_BATCH
 
 
 @dataclass(frozen=True)
@@ -57,56 +54,6 @@ class BatchListing:
     files: int
     status: str
     created_at: datetime
-
-
-@dataclass(frozen=True)
-class FileClaim:
-    """A batch file as its worker holds it; the fence is its key, attempt and token."""
-
-    batch_id: UUID
-    sequence: int
-    frame: int
-    workspace_id: UUID
-    filename: str
-    source_uri: str
-    size_bytes: int
-    content_sha256: str
-    attempt_count: int
-    max_attempts: int
-    object_key: str | None
-    item_image_id: UUID | None
-    item_id: UUID
-    context_snapshot: str
-    lease: Lease
-
-    @property
-    def fence(self) -> ColumnElement[bool]:
-        """True for the file's row while this claim holds it."""
-        return and_(self._key, files.c.attempt_count == self.attempt_count, held_by(files, self.lease, "processing"))
-
-    @property
-    def claim_name(self) -> str:
-        """What temporaries written under this file's claims are called by."""
-        return claim_name(self.batch_id, self.sequence, self.frame)
-
-    @property
-    def _key(self) -> ColumnElement[bool]:
-        return and_(files.c.batch_id == self.batch_id, files.c.sequence == self.sequence, files.c.frame == self.frame)
-
-
-@dataclass(frozen=True)
-class GivenUp:
-    """A file whose last worker vanished: why it was given up, and what that worker may have left in the store."""
-
-    filename: str
-    message: str
-    claim_name: str
-    object_key: str | None
-
-
-def claim_name(batch_id: UUID, sequence: int, frame: int) -> str:
-    """Return what temporaries written under a file's claims are called by."""
-    return f"{batch_id}-{sequence}-{frame}"
 
 
 def request_batch(
@@ -220,10 +167,17 @@ def load_batch(connection: Connection, batch_id: UUID) -> Batch:
 def list_batches(connection: Connection) -> list[BatchListing]:
     """Return all batches, newest first."""
     rows = connection.execute(
-        select(batches.c.id, items.c.name, contexts.c.name, func.count(files.c.sequence), batches.c.status, batches.c.created_at)
+        select(
+            batches.c.id,
+            items.c.name,
+            contexts.c.name,
+            func.count(files.c.sequence.distinct()),
+            batches.c.status,
+            batches.c.created_at,
+        )
         .join(items, items.c.id == batches.c.item_id)
         .join(contexts, contexts.c.id == batches.c.context_id)
-        .join(files, files.c.batch_id == batches.c.id)
+        .join(files, and_(files.c.batch_id == batches.c.id, files.c.frame == 1))
         .group_by(batches.c.id, items.c.name, contexts.c.name)
         .order_by(batches.c.created_at.desc(), batches.c.id)
     )
@@ -238,94 +192,6 @@ def open_batch(engine: Engine, batch_id: UUID) -> Batch:
         return load_batch(connection, batch_id)
 
     return in_transaction(engine, begin)
-
-
-def claim_file(engine: Engine, batch_id: UUID, lease_seconds: float, *, stored: bool) -> FileClaim | GivenUp | None:
-    """Take the batch's next file that is due: one whose scan is `stored` already, or one whose scan is not.
-
-    A file whose worker vanished at its last attempt fails with `attempts_exhausted` and is returned as given up.
-    """
-
-    def claim(connection: Connection) -> FileClaim | GivenUp | None:
-        lease = new_lease(lease_seconds)
-        row = connection.execute(
-            select(files, batches.c.item_id, batches.c.context_snapshot)
-            .join(batches, batches.c.id == files.c.batch_id)
-            .where(
-                files.c.batch_id == batch_id,
-                batches.c.status.in_(_OPEN_BATCH),
-                files.c.item_image_id.is_not(None) if stored else files.c.item_image_id.is_(None),
-                due(files, "pending", "processing"),
-            )
-            .order_by(files.c.sequence, files.c.frame)
-            .limit(1)
-            .with_for_update(of=files, skip_locked=True)
-        ).one_or_none()
-        if row is None:
-            return None
-        this = and_(
-            files.c.batch_id == batch_id,
-            files.c.sequence == row.sequence,
-            files.c.frame == row.frame,
-            files.c.attempt_count == row.attempt_count,
-            files.c.status.in_(_OPEN_FILE),
-        )
-        if row.attempt_count >= row.max_attempts:
-            reason = f"{row.filename} was given up: its worker vanished {row.attempt_count} times"
-            _write(connection, this, _failed(Category.ATTEMPTS_EXHAUSTED, reason))
-            return GivenUp(row.filename, reason, claim_name(batch_id, row.sequence, row.frame), row.object_key)
-        number = row.attempt_count + 1
-        _write(connection, this, {"status": "processing", "attempt_count": number} | taken_by(lease))
-        columns = (name for name in FileClaim.__dataclass_fields__ if name != "lease")
-        values = {name: getattr(row, name) for name in columns}
-        return FileClaim(**values | {"attempt_count": number}, lease=lease)
-
-    return in_transaction(engine, claim)
-
-
-def renew_file(engine: Engine, claim: FileClaim) -> bool:
-    """Move the lease's deadline. False if the claim is lost or the lease has run out."""
-    return in_transaction(engine, lambda connection: renew(connection, files, claim.lease, claim.fence))
-
-
-def note_object(engine: Engine, claim: FileClaim, object_key: str | None) -> None:
-    """Write down which object this claim is about to store. Raises ScribeError (lease_lost)."""
-    in_transaction(engine, lambda connection: write_file(connection, claim, {"object_key": object_key}))
-
-
-def write_file(connection: Connection, claim: FileClaim, values: Mapping[str, Any]) -> None:
-    """Change the claim's row. Raises ScribeError (lease_lost), so that the transaction it stands in comes to nothing."""
-    _write(connection, claim.fence, values)
-
-
-def end_file_attempt(engine: Engine, claim: FileClaim, category: Category, message: str) -> bool:
-    """Give the file back for a retry if one can help and is left, or fail it; True if it failed.
-
-    Raises ScribeError (lease_lost).
-    """
-
-    def end(connection: Connection) -> bool:
-        if category is Category.INTERRUPTED:
-            # whoever stops a run has not tried the file
-            write_file(connection, claim, RELEASED | {"status": "pending", "attempt_count": claim.attempt_count - 1})
-            return False
-        if category.retryable and claim.attempt_count < claim.max_attempts:
-            retry_after = func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, _RETRY_SECONDS)
-            write_file(connection, claim, RELEASED | {"status": "pending", "retry_after": retry_after})
-            return False
-        write_file(connection, claim, _failed(category, message))
-        return True
-
-    return in_transaction(engine, end)
-
-
-def _failed(category: Category, message: str) -> dict[str, object]:
-    return RELEASED | {"status": "failed", "error_category": category.value, "error": message[:_MAX_ERROR]}
-
-
-def _write(connection: Connection, fence: ColumnElement[bool], values: Mapping[str, Any]) -> None:
-    if connection.execute(update(files).where(fence).values(**values)).rowcount != 1:
-        raise ScribeError(Category.LEASE_LOST, "the file is no longer held by this worker")
 
 
 def settle_batch(engine: Engine, batch_id: UUID, expected_generation: int) -> Batch:
@@ -344,7 +210,7 @@ def settle_batch(engine: Engine, batch_id: UUID, expected_generation: int) -> Ba
         elif row.dispatch_generation == expected_generation:
             values = {"dispatch_generation": expected_generation + 1}
         if values:
-            connection.execute(update(batches).where(batches.c.id == batch_id, batches.c.status.in_(_OPEN_BATCH)).values(**values))
+            connection.execute(update(batches).where(batches.c.id == batch_id, batches.c.status.in_(OPEN_BATCH)).values(**values))
         return load_batch(connection, batch_id)
 
     return in_transaction(engine, settle)
@@ -352,7 +218,7 @@ def settle_batch(engine: Engine, batch_id: UUID, expected_generation: int) -> Ba
 
 def _open_work() -> ColumnElement[bool]:
     """True for a batch with a file or a job that has not ended."""
-    open_file = exists().where(files.c.batch_id == batches.c.id, files.c.status.in_(_OPEN_FILE))
+    open_file = exists().where(files.c.batch_id == batches.c.id, files.c.status.in_(OPEN_FILE))
     open_job = exists().where(jobs.c.batch_id == batches.c.id, jobs.c.status.in_(ACTIVE))
     return or_(open_file, open_job)
 
@@ -360,7 +226,7 @@ def _open_work() -> ColumnElement[bool]:
 def raise_generation(engine: Engine, batch_id: UUID, expected: int) -> bool:
     """Ask for another run on the batch, unless somebody has; False if so."""
     asked = batches.c.dispatch_generation == expected
-    statement = update(batches).where(batches.c.id == batch_id, asked, batches.c.status.in_(_OPEN_BATCH))
+    statement = update(batches).where(batches.c.id == batch_id, asked, batches.c.status.in_(OPEN_BATCH))
     raised = statement.values(dispatch_generation=expected + 1)
     return in_transaction(engine, lambda connection: connection.execute(raised).rowcount) == 1
 
@@ -370,7 +236,7 @@ def due_batches(connection: Connection, limit: int) -> list[Batch]:
     due_file = exists().where(files.c.batch_id == batches.c.id, due(files, "pending", "processing"))
     due_job = exists().where(jobs.c.batch_id == batches.c.id, jobs.c.due_at <= NOW)
     rows = connection.execute(
-        _BATCHES.where(batches.c.status.in_(_OPEN_BATCH), or_(due_file, due_job, ~_open_work()))
+        _BATCHES.where(batches.c.status.in_(OPEN_BATCH), or_(due_file, due_job, ~_open_work()))
         .order_by(batches.c.created_at, batches.c.id)
         .limit(limit)
     )
@@ -383,7 +249,7 @@ def seconds_until_due(connection: Connection, batch_id: UUID) -> float | None:
         select(func.coalesce(table.c.lease_until, table.c.retry_after, literal(None, table.c.retry_after.type)).label("at")).where(
             table.c.batch_id == batch_id, table.c.status.in_(states)
         )
-        for table, states in ((files, _OPEN_FILE), (jobs, ACTIVE))
+        for table, states in ((files, OPEN_FILE), (jobs, ACTIVE))
     ]
     moments: list[datetime | None] = [moment for statement in waiting for moment in connection.scalars(statement)]
     if not moments:

@@ -14,7 +14,13 @@ from natsort import natsorted, ns
 from scribe_pipeline.engines import image_extension
 from scribe_pipeline.errors import Category, ScribeError
 
-_IMAGE_EXTENSIONS = {f".{name}" for name in ("bmp", "gif", "heic", "heif", "jp2", "jpeg", "jpg", "png", "tif", "tiff", "webp")}
+# By these names a file is an image whatever it holds; what cannot be read of it is refused, not passed over.
+_IMAGE_EXTENSIONS = {
+    f".{name}"
+    for name in (
+        "avif", "bmp", "gif", "heic", "heif", "j2k", "jp2", "jpeg", "jpf", "jpg", "jpx", "png", "tif", "tiff", "webp",
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

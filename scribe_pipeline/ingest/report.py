@@ -12,6 +12,7 @@ from scribe_pipeline.database.tables import (
     transcription_job_attempts,
     transcription_jobs,
 )
+from scribe_pipeline.ingest.names import page_label
 from scribe_pipeline.pages import read_lines
 
 files, pages, jobs, attempts = ingest_batch_files, annotation_pages, transcription_jobs, transcription_job_attempts
@@ -19,9 +20,10 @@ files, pages, jobs, attempts = ingest_batch_files, annotation_pages, transcripti
 
 @dataclass(frozen=True)
 class PageReport:
-    """A file of a batch and its page. Confidence is 0 to 1, seconds are those that the engines took."""
+    """A file of a batch, or one page of it, and its page. Confidence is 0 to 1, seconds are those that the engines took."""
 
     file: str
+    frame: int
     item_image_id: UUID | None
     revision: int | None
     status: str
@@ -34,9 +36,14 @@ class PageReport:
     seconds: float
     payload: str | None
 
+    @property
+    def label(self) -> str:
+        """What tables call the page."""
+        return page_label(self.file, self.frame)
+
 
 def report_batch(connection: Connection, batch_id: UUID) -> list[PageReport]:
-    """Return a report for each file of the batch, in order. `status` is a job's, or else the file's.
+    """Return a report for each file of the batch and each further page, in order. `status` is a job's, or else the file's.
 
     A page that is a draft stays one, whatever becomes of later jobs; before, its newest job counts.
     """
@@ -75,6 +82,7 @@ def _report(row: Any) -> PageReport:
     segmentation = (row.preflight or {}).get("segmentation", {})
     return PageReport(
         file=row.filename,
+        frame=row.frame,
         item_image_id=row.item_image_id,
         revision=row.revision,
         status=row.job_status or row.status,

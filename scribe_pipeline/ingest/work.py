@@ -1,7 +1,6 @@
 """Validation and segmentation as work for the loop: a file becomes a stored image, an image a page with a job."""
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,12 +12,13 @@ from sqlalchemy import Connection, Engine
 from scribe_pipeline.contexts import ContextSnapshot
 from scribe_pipeline.database import RELEASED, in_transaction, lock
 from scribe_pipeline.database.tables import item_images
-from scribe_pipeline.engines import ImageFacts, ImageLimits, LineShape, Segmentation, image_extension, inspect_image, segment
+from scribe_pipeline.engines import ImageFacts, ImageLimits, LineShape, Segmentation, image_extension, segment
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Channel, Event, EventType, record_events, wake
-from scribe_pipeline.ingest.batches import (
+from scribe_pipeline.ingest.claims import (
     FileClaim,
     GivenUp,
+    add_pages,
     claim_file,
     end_file_attempt,
     note_object,
@@ -26,6 +26,7 @@ from scribe_pipeline.ingest.batches import (
     write_file,
 )
 from scribe_pipeline.ingest.collect import local_path
+from scribe_pipeline.ingest.validation import CheckedPage, FurtherPage, PageSource, validate_page
 from scribe_pipeline.jobs import insert_job
 from scribe_pipeline.pages import Author, Image, build_page, canvas_uri, create_page, find_image, insert_image, load_image
 from scribe_pipeline.storage import new_object_key, open_store
@@ -33,9 +34,9 @@ from scribe_pipeline.storage import new_object_key, open_store
 
 @dataclass(frozen=True)
 class RefusedFile:
-    """A file that became no page, and the sentence that says why."""
+    """A file, or one page of it, that became no page, and the sentence that says why."""
 
-    filename: str
+    label: str
     category: Category
     message: str
 
@@ -62,22 +63,6 @@ class IngestSettings:
     limits: ImageLimits
 
 
-def validate_file(uri: str, name: str, sha256: str, limits: ImageLimits, store_url: str, key: str | None, claim: str) -> ImageFacts:
-    """Check a file and store its bytes under `key`. Runs in a worker process. Raises ScribeError with the refusal."""
-    try:
-        with local_path(uri).open("rb") as file:
-            data = file.read(limits.max_bytes + 1)  # no more than it takes to see that it is too large
-    except OSError:
-        raise ScribeError(Category.UNREADABLE, f"{name} cannot be read any more: put it back and run it with --again") from None
-    if len(data) <= limits.max_bytes and hashlib.sha256(data).hexdigest() != sha256:
-        raise ScribeError(Category.UNREADABLE, f"{name} has changed since it was named: run it with --again")
-    facts = inspect_image(data, name, limits)
-    if key is None or not key.endswith(f".{facts.extension}"):
-        raise ScribeError(Category.DAMAGED, f"{name} does not begin like the {facts.media_type} that it is")
-    open_store(store_url).write(key, data, claim)
-    return facts
-
-
 class _FileUnit:
     """What validation and segmentation of one claimed file have in common."""
 
@@ -97,7 +82,7 @@ class _FileUnit:
 
 
 class ValidationSource:
-    """A batch's files that are no image yet."""
+    """A batch's files that are no image yet. `on_further` hears how many pages more a file turns out to have."""
 
     def __init__(
         self,
@@ -105,10 +90,12 @@ class ValidationSource:
         batch_id: UUID,
         on_image: Callable[[Image], None],
         on_refused: Callable[[RefusedFile], None],
+        on_further: Callable[[int], None] = lambda pages: None,
     ) -> None:
         self.settings = settings
         self.on_image = on_image
         self.on_refused = on_refused
+        self.on_further = on_further
         self._batch_id = batch_id
         self.store = open_store(settings.store_url)
 
@@ -118,11 +105,12 @@ class ValidationSource:
         while claim := claim_file(settings.engine, self._batch_id, settings.lease_seconds, stored=False):
             if isinstance(claim, GivenUp):
                 self.clear(claim.claim_name, claim.object_key)
-                self.on_refused(RefusedFile(claim.filename, Category.ATTEMPTS_EXHAUSTED, claim.message))
+                self.on_refused(RefusedFile(claim.label, Category.ATTEMPTS_EXHAUSTED, claim.message))
                 continue
             if claim.object_key is not None:
                 self.clear(claim.claim_name, claim.object_key)
-            extension = image_extension(_first_bytes(claim.source_uri))
+            # what is taken out of a TIFF is one
+            extension = image_extension(_first_bytes(claim.source_uri)) if claim.frame == 1 else "tiff"
             key = extension and new_object_key(claim.content_sha256, extension)
             try:
                 note_object(settings.engine, claim, key)
@@ -143,46 +131,27 @@ class ValidationSource:
 class ValidationUnit(_FileUnit):
     """One claimed file on its way into the store."""
 
-    task = staticmethod(validate_file)
+    task = staticmethod(validate_page)
 
     def __init__(self, source: ValidationSource, claim: FileClaim, key: str | None) -> None:
         super().__init__(source.settings, claim)
-        settings = source.settings
-        self.arguments = (
-            claim.source_uri,
-            claim.filename,
-            claim.content_sha256,
-            settings.limits,
-            settings.store_url,
-            key,
-            claim.claim_name,
-        )
+        page = PageSource(claim.filename, claim.source_uri, claim.frame, claim.content_sha256)
+        self.arguments = (page, source.settings.limits, source.settings.store_url, key, claim.claim_name)
         self._source = source
         self._key = key
 
-    def finish(self, result: ImageFacts) -> None:
-        """Add the image and put its file in line for segmentation, in one transaction."""
-        claim, image_id = self._claim, uuid_utils.uuid7()
-        image = Image(
-            id=image_id,
-            workspace_id=claim.workspace_id,
-            item_id=claim.item_id,
-            sequence=claim.sequence,
-            frame=claim.frame,
-            label=claim.filename,
-            object_key=str(self._key),
-            sha256=claim.content_sha256,
-            storage_bytes=claim.size_bytes,
-            media_type=result.media_type,
-            width=result.width,
-            height=result.height,
-            canvas_uri=canvas_uri(self._settings.public_url, image_id),
-        )
+    def finish(self, result: CheckedPage) -> None:
+        """Add the image and put its file in line for segmentation, in one transaction; a file's further pages with it."""
+        if isinstance(result.found, ScribeError):
+            self._end(result.found.category, result.found.message, result.further)
+            return
+        claim, image = self._claim, self._image(result.found)
 
         def store(connection: Connection) -> None:
             # attempts are counted anew for the next stage
-            write_file(connection, claim, RELEASED | {"status": "pending", "attempt_count": 0, "item_image_id": image_id})
+            write_file(connection, claim, RELEASED | {"status": "pending", "attempt_count": 0, "item_image_id": image.id})
             insert_image(connection, image)
+            add_pages(connection, claim, result.further)
 
         try:
             in_transaction(self._settings.engine, store)
@@ -195,13 +164,36 @@ class ValidationUnit(_FileUnit):
                 self._source.store.delete(image.object_key)
                 raise
             image = stored  # it was this very claim that stored it; the answer was lost
+        self._source.on_further(len(result.further))
         self._source.on_image(image)
 
     def fail(self, category: Category, message: str) -> None:
         """Give the file back for a retry, or refuse it and leave nothing of it in the store."""
-        if end_file_attempt(self._settings.engine, self._claim, category, message):
+        self._end(category, message, ())
+
+    def _end(self, category: Category, message: str, further: Sequence[FurtherPage]) -> None:
+        if end_file_attempt(self._settings.engine, self._claim, category, message, further):
             self._source.clear(self._claim.claim_name, self._key)
-            self._source.on_refused(RefusedFile(self._claim.filename, category, message))
+            self._source.on_further(len(further))
+            self._source.on_refused(RefusedFile(self._claim.label, category, message))
+
+    def _image(self, facts: ImageFacts) -> Image:
+        claim, image_id = self._claim, uuid_utils.uuid7()
+        return Image(
+            id=image_id,
+            workspace_id=claim.workspace_id,
+            item_id=claim.item_id,
+            sequence=claim.sequence,
+            frame=claim.frame,
+            label=claim.label,
+            object_key=str(self._key),
+            sha256=claim.content_sha256,
+            storage_bytes=claim.size_bytes,
+            media_type=facts.media_type,
+            width=facts.width,
+            height=facts.height,
+            canvas_uri=canvas_uri(self._settings.public_url, image_id),
+        )
 
 
 class SegmentationSource:
@@ -226,7 +218,7 @@ class SegmentationSource:
         settings = self.settings
         while claim := claim_file(settings.engine, self._batch_id, settings.lease_seconds, stored=True):
             if isinstance(claim, GivenUp):
-                self.on_refused(RefusedFile(claim.filename, Category.ATTEMPTS_EXHAUSTED, claim.message))
+                self.on_refused(RefusedFile(claim.label, Category.ATTEMPTS_EXHAUSTED, claim.message))
                 continue
             image = in_transaction(settings.engine, partial(load_image, image_id=claim.item_image_id))
             if image is None:
@@ -269,7 +261,7 @@ class SegmentationUnit(_FileUnit):
     def fail(self, category: Category, message: str) -> None:
         """Give the file back for a retry, or end it; its stored image stays."""
         if end_file_attempt(self._settings.engine, self._claim, category, message):
-            self._source.on_refused(RefusedFile(self._claim.filename, category, message))
+            self._source.on_refused(RefusedFile(self._claim.label, category, message))
 
 
 def _first_bytes(uri: str) -> bytes:

@@ -16,7 +16,7 @@ from scribe_pipeline.engines import LineText, Segmentation
 from scribe_pipeline.errors import Category
 from scribe_pipeline.events import Operator
 from scribe_pipeline.ingest import IngestSettings, SegmentationSource, cancel_batch, settle_batch
-from scribe_pipeline.ingest.batches import FileClaim, claim_file
+from scribe_pipeline.ingest.claims import FileClaim, claim_file
 from scribe_pipeline.ingest.work import SegmentationUnit
 from scribe_pipeline.jobs import (
     JobClaim,

@@ -13,7 +13,7 @@ import uuid_utils.compat as uuid_utils
 from scribe_pipeline.errors import Category
 from scribe_pipeline.events import Operator
 from scribe_pipeline.ingest import cancel_batch, seconds_until_due
-from scribe_pipeline.ingest.batches import claim_file, end_file_attempt, note_object, renew_file
+from scribe_pipeline.ingest.claims import claim_file, end_file_attempt, note_object, renew_file
 from scribe_pipeline.jobs import TranscriptionSource, claim_jobs, drain, end_attempt, queue_health, renew_claim, request_job
 from scribe_pipeline.storage import new_object_key
 from tests.houses import FakeEngines, House, InlinePool, Work, png

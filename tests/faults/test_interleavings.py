@@ -27,7 +27,7 @@ from scribe_pipeline.engines import Segmentation
 from scribe_pipeline.errors import ScribeError
 from scribe_pipeline.events import Operator
 from scribe_pipeline.ingest import SegmentationSource
-from scribe_pipeline.ingest.batches import claim_file
+from scribe_pipeline.ingest.claims import claim_file
 from scribe_pipeline.ingest.work import SegmentationUnit
 from scribe_pipeline.jobs import request_job
 from tests.conftest import fresh_database, invariants

@@ -26,6 +26,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "items_source_type": ("source_type = 'fax'",),
     "items_metadata_object": ("metadata = '[]'",),
     "item_images_sequence_positive": ("sequence = 0 WHERE sequence = 1",),
+    "item_images_frame_positive": ("frame = 0",),
     # R51: the name of an image's object says its SHA-256 and holds a UUID
     "item_images_object_key_form": (
         "object_key = sha256 || '-' || gen_random_uuid()",
@@ -135,7 +136,7 @@ UNIQUE: dict[str, str] = {
     "contexts_one_default": "is_default = true",
     "item_images_object_key_unique": f"(sha256, object_key) = (repeat('0', 64), repeat('0', 64) || '-' || {SAME_ID} || '.png')",
     "item_images_canvas_unique": "canvas_uri = 'same'",
-    "item_images_sequence_unique": "sequence = 9",
+    "item_images_place_unique": "sequence = 9",
     "ingest_batches_item_unique": f"item_id = {SAME_ID}",
     "ingest_batches_request_unique": f"request_hash = repeat('a', 64) {RUNNING}",
     "ingest_batch_files_lease_token_unique": f"status = 'processing', {SAME_LEASE} {PENDING}",
@@ -163,7 +164,8 @@ UNIQUE: dict[str, str] = {
 KEPT: dict[str, tuple[str, ...]] = {
     # R51: an image's identity does not change
     "item_images_keep": (
-        "id", "workspace_id", "item_id", "object_key", "sha256", "storage_bytes", "media_type", "width", "height", "canvas_uri",
+        "id", "workspace_id", "item_id", "frame", "object_key", "sha256", "storage_bytes", "media_type", "width", "height",
+        "canvas_uri",
     ),
     "ingest_batches_keep": (
         "id", "workspace_id", "item_id", "context_id", "context_snapshot", "request_hash", "again", "created_at",

@@ -10,7 +10,7 @@ from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest import (
     ValidationSource,
 )
-from scribe_pipeline.ingest.batches import FileClaim, GivenUp, claim_file
+from scribe_pipeline.ingest.claims import FileClaim, GivenUp, claim_file
 from scribe_pipeline.jobs import drain
 from tests.houses import FakeEngines, House, InlinePool, Work, line_shape, png
 

@@ -14,7 +14,7 @@ from scribe_pipeline.database import Lease
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Operator
 from scribe_pipeline.ingest import ValidationSource, cancel_batch, due_batches, open_batch, raise_generation, settle_batch
-from scribe_pipeline.ingest.batches import FileClaim, claim_file, end_file_attempt, note_object, renew_file
+from scribe_pipeline.ingest.claims import FileClaim, claim_file, end_file_attempt, note_object, renew_file
 from scribe_pipeline.jobs import claim_jobs
 from tests.houses import FakeEngines, House, Work, png
 from tests.store.test_guards_store import refused

@@ -21,7 +21,7 @@ from scribe_pipeline.database.tables import (
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Operator
 from scribe_pipeline.ingest import settle_batch
-from scribe_pipeline.ingest.batches import FileClaim, claim_file
+from scribe_pipeline.ingest.claims import FileClaim, claim_file
 from scribe_pipeline.jobs import cancel_job, claim_jobs, end_attempt, request_job
 from tests.houses import House, png
 

@@ -19,7 +19,7 @@ from scribe_pipeline.ingest import (
     seconds_until_due,
     settle_batch,
 )
-from scribe_pipeline.ingest.batches import claim_file
+from scribe_pipeline.ingest.claims import claim_file
 from tests.houses import LIMITS, FakeEngines, House, Work, line_shape, png
 
 
@@ -101,14 +101,14 @@ def test_bad_files_are_refused_before_any_model(house: House, engines: FakeEngin
     batch = house.batch(files, tmp_path)
     work = Work(house, batch)
     assert work.all().status == "completed"
-    refused = {file.filename: file.category for file in work.refused}
+    refused = {file.label: file.category for file in work.refused}
     assert refused == {
         "empty.png": Category.EMPTY,
         "text.jpg": Category.UNSUPPORTED_TYPE,
         "cut.png": Category.DAMAGED,
         "huge.png": Category.TOO_LARGE,
     }
-    assert all(file.filename in file.message and "\n" not in file.message for file in work.refused)
+    assert all(file.label in file.message and "\n" not in file.message for file in work.refused)
     assert engines.segmented == 1
     assert len(list(Path(house.store_url).iterdir())) == 1
     rows = house.rows("SELECT filename, status, error_category FROM ingest_batch_files ORDER BY sequence")

@@ -39,6 +39,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
         ("max_image_bytes", 100 * 1024**2),
         ("max_image_pixels", 150_000_000),
         ("max_image_side", 30_000),
+        ("max_image_pages", 1000),
         ("claim_seconds", 20 * 60),
     ],
 )
@@ -59,6 +60,7 @@ def test_defaults(name: str, value: object) -> None:
         ("SCRIBE_MAX_IMAGE_BYTES", "1000", "max_image_bytes", 1000),
         ("SCRIBE_MAX_IMAGE_PIXELS", "1000", "max_image_pixels", 1000),
         ("SCRIBE_MAX_IMAGE_SIDE", "1000", "max_image_side", 1000),
+        ("SCRIBE_MAX_IMAGE_PAGES", "50", "max_image_pages", 50),
     ],
 )
 def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, name: str, value: object) -> None:

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from scribe_pipeline.database import DatabaseError, Lease, new_lease
 from scribe_pipeline.errors import Category, ScribeError
-from scribe_pipeline.ingest.batches import FileClaim
+from scribe_pipeline.ingest.claims import FileClaim
 from scribe_pipeline.jobs.queue import JobClaim
 
 TOKEN = "a-token-that-nobody-may-see"

@@ -1,10 +1,13 @@
 """What is made of Kraken's findings, without Kraken: lines in whole pixels inside the page, and none lost for want of a polygon."""
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from scribe_pipeline.engines import crop_line
 from scribe_pipeline.engines.kraken_blla import _NeverWithoutPolygon, _within_aspect, clip_line, strip_polygon
 
 WIDTH, HEIGHT = 400, 300
@@ -109,9 +112,25 @@ def test_a_line_without_a_polygon_gets_a_strip(bad: list[Any] | None) -> None:
     assert asked == options | {"topline": False, "raise_on_error": False}
 
 
-@pytest.mark.parametrize(("size", "given"), [((20000, 8), (20000, 8000)), ((8, 20000), (2000, 20000)), ((400, 300), (400, 300))])
+@pytest.mark.parametrize(("size", "given"), [((20000, 8), (20000, 10000)), ((8, 20000), (2000, 20000)), ((400, 300), (400, 300))])
 def test_a_flat_picture_is_padded_with_paper(size: tuple[int, int], given: tuple[int, int]) -> None:
     """R87: no scan within the limits makes the model's input, which has one height, grow without end."""
     padded = _within_aspect(Image.new("RGB", size, (200, 190, 180)))
     assert padded.size == given
     assert padded.getpixel((given[0] - 1, given[1] - 1)) == (200, 190, 180)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (2, 1), (1, 30_000), (400, 8), (20_000, 8), (8, 8)])
+def test_a_line_of_the_smallest_pages_lies_inside_them(width: int, height: int) -> None:
+    """R88: wherever a model sees a line, its rectangle has pixels of the page and no others, or it is no line."""
+    dice = random.Random(width + height)
+    for _ in range(200):
+        xs = sorted(dice.uniform(-5, width + 5) for _ in range(3))
+        baseline = [(x, dice.uniform(-3, height + 3)) for x in xs]
+        boundary = [(x, y - dice.uniform(0, 9)) for x, y in baseline] + [(x, y + dice.uniform(0, 4)) for x, y in baseline[::-1]]
+        line = clip_line(baseline, boundary, width, height)
+        if line is not None:
+            left, top, wide, high = line.box
+            assert 0 <= left < left + wide <= width and 0 <= top < top + high <= height
+            crop = crop_line(np.zeros((height, width, 3), np.uint8), line)
+            assert crop.shape == (high, wide, 3)

@@ -130,6 +130,23 @@ def test_segmentation_gives_the_engines_lines_in_its_order(
     assert (found.preview is not None) is with_preview
 
 
+def test_a_large_page_is_segmented_in_a_part_of_its_size(store: LocalBlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R88: its lines lie on the whole page all the same."""
+    small = LineShape(((0, 50), (132, 50)), ((0, 20), (133, 20), (133, 99), (0, 99)))
+
+    class FakeSegmentor:
+        engine = "lines 1"
+
+        def segment(self, picture: Image.Image) -> tuple[LineShape, ...]:
+            assert picture.size == (134, 100)
+            return (small,)
+
+    monkeypatch.setattr(tasks, "segmentor", {"model": FakeSegmentor()}.__getitem__)
+    monkeypatch.setattr(tasks, "_MOST_SEGMENTED_PIXELS", 400 * 300 / 8)
+    (line,) = segment(str(store.folder), KEY, "model", with_preview=True).lines
+    assert line == LineShape(((0, 150), (396, 150)), ((0, 60), (399, 60), (399, 297), (0, 297)))
+
+
 @pytest.mark.parametrize(
     ("text", "cleaned"),
     [
