@@ -15,6 +15,7 @@ def build_defs(**overrides: object) -> dg.Definitions:
         jobs=[
             assets.process_ingest_batch,
             assets.drain_transcription_queue,
+            assets.derive_exports,
             assets.maintenance,
             assets.retention,
             assets.check_standing,

@@ -1,6 +1,7 @@
 """What the pipeline makes: asset specs, the ops and jobs that make them, and the standing checks."""
 
 from assets.checks import check_standing, standing_checks
+from assets.export_job import derive_exports
 from assets.ingest_job import process_ingest_batch, run_config, run_tags
 from assets.queue_jobs import drain_transcription_queue, maintenance
 from assets.retention import retention
@@ -8,6 +9,7 @@ from assets.specs import page_asset_specs
 
 __all__ = [
     "check_standing",
+    "derive_exports",
     "drain_transcription_queue",
     "maintenance",
     "page_asset_specs",

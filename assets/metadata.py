@@ -1,11 +1,13 @@
 """What a materialization tells of the pages that a run made: counts, timings, pictures and links. The rows are in the database."""
 
 import base64
+from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
 
 import dagster as dg
 
+from scribe_pipeline.exports import FORMATS, DerivedPage
 from scribe_pipeline.ingest import RefusedFile, SegmentedPage
 from scribe_pipeline.jobs import TranscribedPage
 from scribe_pipeline.pages import Image
@@ -71,6 +73,35 @@ def transcription_metadata(pages: Sequence[TranscribedPage], batch_id: UUID | No
         metadata["batch"] = dg.MetadataValue.text(str(batch_id))
     if confidences:
         metadata["mean_confidence"] = dg.MetadataValue.float(sum(confidences) / len(confidences))
+    return metadata
+
+
+def export_metadata(pages: Sequence[DerivedPage], refused: Sequence[str], seconds: float) -> dict[str, dg.MetadataValue]:
+    """Return what is told of pages whose exports were made."""
+    exports = [export for page in pages for export in page.exports]
+    made = Counter(export.format for export in exports)
+    metadata: dict[str, dg.MetadataValue] = {
+        "pages": dg.MetadataValue.int(len(pages)),
+        "bytes": dg.MetadataValue.int(sum(export.size_bytes for export in exports)),
+        "refused": dg.MetadataValue.int(len(refused)),
+        "seconds_per_page": dg.MetadataValue.float(seconds / (len(pages) + len(refused))),
+        "exports": _table(
+            [
+                {
+                    "page": page.image.label,
+                    "revision": page.revision,
+                    "formats": ", ".join(export.format for export in page.exports),
+                    "bytes": sum(export.size_bytes for export in page.exports),
+                    "id": page.image.page_id,
+                }
+                for page in pages
+            ]
+        ),
+    }
+    for name in FORMATS:
+        metadata[name] = dg.MetadataValue.int(made[name])
+    if refused:
+        metadata["refusals"] = _table([{"why": why} for why in refused])
     return metadata
 
 

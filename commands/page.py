@@ -1,4 +1,4 @@
-"""`scribe page`: a page's revisions, read and saved by hand."""
+"""`scribe page`: a page's revisions, read, saved by hand and exported."""
 
 import sys
 from pathlib import Path
@@ -49,3 +49,33 @@ def save(
         raise ScribeError(Category.INVALID_ARGUMENT, f"{file} is no text in UTF-8") from None
     key = read_id(image_id, "image")
     typer.echo(save_page(current_database(load_settings()), key, revision, payload, operator().name))
+
+
+@app.command("export")
+def export(
+    image_id: ImageArgument,
+    revision: Annotated[int, typer.Option(min=1, max=MAX_REVISION, help="The revision that the page is at.")],
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", metavar="NAME", help="alto, page, hocr, txt or json; may be given again.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(metavar="DIR", help="Write files here; a single format may go to the output.")] = None,
+) -> None:
+    """Export a page, in all formats if none is named; refused if it is at another revision by now."""
+    from scribe_pipeline.database import current_database, in_transaction
+    from scribe_pipeline.exports import FORMATS, check_folder, check_formats, current_page, export_stems, render, write_files
+
+    key, names = read_id(image_id, "image"), list(dict.fromkeys(formats or FORMATS))
+    check_formats(names)
+    if to is None and len(names) > 1:
+        raise ScribeError(Category.INVALID_ARGUMENT, "only one format can be printed: name it with --format, or a folder with --to")
+    if to is not None:
+        check_folder(to)
+    engine = current_database(load_settings())
+    image, page = in_transaction(engine, lambda connection: current_page(connection, key, revision))
+    exports = render(image, page, names)
+    if to is None:
+        sys.stdout.buffer.write(exports[names[0]])
+    else:
+        place = (image.label, image.frame)
+        for file in write_files(to, export_stems([place])[place], exports):
+            typer.echo(file)

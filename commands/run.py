@@ -27,7 +27,7 @@ def run(
     paths: PathsArgument,
     context: ContextOption = None,
     workspace: WorkspaceOption = "default",
-    export: Annotated[Path | None, typer.Option(metavar="DIR", help="Write text and AnnotationPage of each page here.")] = None,
+    export: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each page here, in every format.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Start anew even if these files were run before.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -75,7 +75,8 @@ def run(
     took = "as they were before" if batch_was_over else f"in {time.monotonic() - started:.0f} s"
     console.print(f"{drafts} of {len(pages)} pages are drafts, {took}")
     if export is not None:
-        written = write_exports(export, {page.file: page.payload for page in pages if page.payload is not None})
+        committed = {page.item_image_id: page.revision for page in pages if page.item_image_id and page.revision}
+        written = write_exports(engine, export, committed)
         console.print(f"Wrote {len(written)} files to {export}")
     if drafts < len(pages):
         canceled = batch.status == "canceled"

@@ -73,7 +73,7 @@ def line_shape(top: int, left: int = 10, right: int = 390) -> LineShape:
 EMPTIED = (
     "transcription_jobs", "transcription_job_attempts", "annotation_pages", "annotation_page_revisions", "annotations", "ocr_runs",
     "current_ocr_runs", "event_outbox", "webhook_deliveries", "ingest_batches", "ingest_batch_files", "item_images", "items",
-    "resource_cleanup_outbox", "operator_audit",
+    "resource_cleanup_outbox", "operator_audit", "page_exports",
 )  # fmt: skip
 THREE_LINES = (line_shape(20), line_shape(70), line_shape(120))
 

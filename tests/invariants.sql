@@ -207,6 +207,19 @@ LEFT JOIN webhook_subscriptions AS parent ON parent.id = child.subscription_id W
 SELECT child.id FROM event_outbox AS child LEFT JOIN transcription_jobs AS parent ON parent.id = child.job_id
 WHERE child.job_id IS NOT NULL AND parent.id IS NULL;
 
+-- I17 page_exports: revision of an image
+SELECT child.item_image_id, child.revision FROM page_exports AS child
+LEFT JOIN item_images AS image ON image.id = child.item_image_id
+LEFT JOIN annotation_page_revisions AS parent
+    ON parent.item_image_id = child.item_image_id AND parent.revision = child.revision
+WHERE image.id IS NULL OR parent.revision IS NULL;
+
+-- I17 page_exports: an object that is kept does not wait to be removed, and holds no scan
+SELECT export.object_key FROM page_exports AS export
+LEFT JOIN resource_cleanup_outbox AS cleanup ON cleanup.kind = 'upload_blob' AND cleanup.resource_key = export.object_key
+LEFT JOIN item_images AS image ON image.object_key = export.object_key
+WHERE cleanup.id IS NOT NULL OR image.id IS NOT NULL;
+
 -- I17 every row: workspace
 SELECT owned.workspace_id FROM (
     SELECT workspace_id FROM items UNION SELECT workspace_id FROM item_images UNION SELECT workspace_id FROM ingest_batches
@@ -215,5 +228,6 @@ SELECT owned.workspace_id FROM (
     UNION SELECT workspace_id FROM transcription_jobs UNION SELECT workspace_id FROM transcription_job_attempts
     UNION SELECT workspace_id FROM ocr_runs UNION SELECT workspace_id FROM current_ocr_runs
     UNION SELECT workspace_id FROM event_outbox UNION SELECT workspace_id FROM webhook_subscriptions
-    UNION SELECT workspace_id FROM webhook_deliveries UNION SELECT workspace_id FROM resource_cleanup_outbox) AS owned
+    UNION SELECT workspace_id FROM webhook_deliveries UNION SELECT workspace_id FROM resource_cleanup_outbox
+    UNION SELECT workspace_id FROM page_exports) AS owned
 LEFT JOIN workspaces AS parent ON parent.id = owned.workspace_id WHERE parent.id IS NULL;

@@ -15,7 +15,7 @@ from scribe_pipeline.engines import LineText, Reading, check_transcriber, transc
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.jobs.completion import complete_job
 from scribe_pipeline.jobs.queue import JobClaim, claim_jobs, end_attempt, record_preflight, record_progress, renew_claim
-from scribe_pipeline.pages import Image, PageLine, load_head, load_image, read_lines
+from scribe_pipeline.pages import Image, PageAnnotation, load_head, load_image, read_lines
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class TranscriptionUnit:
     task = staticmethod(transcribe)
 
     def __init__(
-        self, source: TranscriptionSource, claim: JobClaim, image: Image, lines: list[PageLine], context: ContextSnapshot
+        self, source: TranscriptionSource, claim: JobClaim, image: Image, lines: list[PageAnnotation], context: ContextSnapshot
     ) -> None:
         self.arguments: tuple[Any, ...] = (
             source.store_url,

@@ -1,10 +1,12 @@
 """The images of an item: statements on `item_images`, and the addresses that follow from an image's id."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, insert, select
 
+from scribe_pipeline.database import one_of
 from scribe_pipeline.database.tables import item_images
 
 
@@ -32,6 +34,9 @@ class Image:
         return f"{self.canvas_uri}/annotations"
 
 
+_COLUMNS = tuple(item_images.c[name] for name in Image.__dataclass_fields__)
+
+
 def canvas_uri(public_url: str, image_id: UUID) -> str:
     """The id of the canvas that an image is painted on."""
     return f"{public_url}/item-image-{image_id}/canvas/page-1"
@@ -52,7 +57,13 @@ def find_image(connection: Connection, object_key: str) -> Image | None:
     return _one(connection, item_images.c.object_key == object_key)
 
 
+def load_images(connection: Connection, image_ids: Sequence[UUID]) -> list[Image]:
+    """Return those of the images that are there, in their items' order."""
+    order = (item_images.c.item_id, item_images.c.sequence, item_images.c.frame)
+    rows = connection.execute(select(*_COLUMNS).where(one_of(item_images.c.id, image_ids)).order_by(*order))
+    return [Image(*row) for row in rows]
+
+
 def _one(connection: Connection, which: ColumnElement[bool]) -> Image | None:
-    columns = [item_images.c[name] for name in Image.__dataclass_fields__]
-    row = connection.execute(select(*columns).where(which)).one_or_none()
+    row = connection.execute(select(*_COLUMNS).where(which)).one_or_none()
     return None if row is None else Image(*row)

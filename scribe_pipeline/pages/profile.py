@@ -28,10 +28,12 @@ _SVG_POINTS = re.compile(r"<(polygon|polyline) points=[\"']([^\"']*)[\"']")
 
 
 @dataclass(frozen=True)
-class PageLine:
-    """A line annotation as the engines and exports need it."""
+class PageAnnotation:
+    """An annotation as the engines and exports need it. `box` is its target's x, y, width and height."""
 
     annotation_id: str
+    granularity: str
+    box: tuple[int, int, int, int]
     shape: LineShape
     text: str
     confidence: float | None
@@ -49,9 +51,17 @@ def build_page(image: Image, shapes: Sequence[LineShape]) -> str:
     )
 
 
-def read_lines(payload: str) -> list[PageLine]:
-    """Return the page's lines in canonical order. A line without polygon or baseline gets its box and the box's lower edge."""
-    return [_page_line(item) for item in json.loads(payload)["items"] if item.get("textGranularity") == "line"]
+def read_annotations(payload: str, *granularities: str) -> list[PageAnnotation]:
+    """Return the page's annotations of these granularities (not `page`, which need not have a box) in canonical order.
+
+    One without polygon or baseline gets its box and the box's lower edge.
+    """
+    return [_page_annotation(item) for item in json.loads(payload)["items"] if item.get("textGranularity") in granularities]
+
+
+def read_lines(payload: str) -> list[PageAnnotation]:
+    """Return the page's lines in canonical order."""
+    return read_annotations(payload, "line")
 
 
 def fill_lines(payload: str, texts: Mapping[str, LineText]) -> str:
@@ -217,10 +227,10 @@ def _body(value: str) -> dict[str, Any]:
     return {"type": "TextualBody", "value": value, "format": "text/plain"}
 
 
-def _page_line(item: Mapping[str, Any]) -> PageLine:
+def _page_annotation(item: Mapping[str, Any]) -> PageAnnotation:
     target = item["target"]
     _, fragments = _target(target)
-    x, y, width, height = map(int, _XYWH.fullmatch(fragments[0]).groups())  # type: ignore[union-attr]  # a checked line has one
+    x, y, width, height = map(int, _XYWH.fullmatch(fragments[0]).groups())  # type: ignore[union-attr]  # a checked one has one
     corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
     svg = "".join(
         str(selector.get("value"))
@@ -233,7 +243,8 @@ def _page_line(item: Mapping[str, Any]) -> PageLine:
         baseline if len(baseline) >= 2 else (corners[3], corners[2]),
         polygon if len(polygon) >= 3 else corners,
     )
-    return PageLine(item["id"], shape, item["body"]["value"], item["body"].get("confidence"))
+    body = item["body"]
+    return PageAnnotation(item["id"], item["textGranularity"], (x, y, width, height), shape, body["value"], body.get("confidence"))
 
 
 def _points(text: str) -> tuple[tuple[int, int], ...]:

@@ -29,6 +29,15 @@ class PageHead:
     payload: str
 
 
+@dataclass(frozen=True)
+class PageRevision:
+    """A committed revision, the newest or an earlier one, and when it was written."""
+
+    revision: int
+    payload: str
+    created_at: datetime
+
+
 def load_head(connection: Connection, image_id: UUID) -> PageHead | None:
     """Return the page's head, or None if the image has no page."""
     columns = annotation_pages.c
@@ -36,17 +45,17 @@ def load_head(connection: Connection, image_id: UUID) -> PageHead | None:
     return None if row is None else PageHead(*row)
 
 
-def load_revision(connection: Connection, image_id: UUID, revision: int | None = None) -> PageHead:
+def load_revision(connection: Connection, image_id: UUID, revision: int | None = None) -> PageRevision:
     """Return a revision of the page, the newest if none is named. Raises ScribeError (not_found)."""
     columns = annotation_page_revisions.c
-    found = select(columns.revision, columns.payload).where(columns.item_image_id == image_id)
+    found = select(columns.revision, columns.payload, columns.created_at).where(columns.item_image_id == image_id)
     if revision is not None:
         found = found.where(columns.revision == revision)
     row = connection.execute(found.order_by(columns.revision.desc()).limit(1)).one_or_none()
     if row is None:
         which = "no page" if revision is None else f"no revision {revision}"
         raise ScribeError(Category.NOT_FOUND, f"image {image_id} has {which}")
-    return PageHead(*row)
+    return PageRevision(*row)
 
 
 def create_page(connection: Connection, image: Image, payload: str, author: Author) -> datetime:

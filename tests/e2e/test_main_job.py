@@ -50,7 +50,10 @@ def test_the_samples_become_drafts(environment: dict[str, str], tmp_path: Path) 
     for page in (letter, newspaper):
         assert (page["status"], page["revision"], page["failed_lines"]) == ("completed", 2, 0)
         assert page["mean_confidence"] > 0.9
-    assert {path.name for path in out.iterdir()} == {f"{stem}.{ext}" for stem in ("letter", "newspaper") for ext in ("txt", "json")}
+    extensions = ("alto.xml", "page.xml", "hocr", "txt", "json")
+    assert {path.name for path in out.iterdir()} == {
+        f"{stem}.{extension}" for stem in ("letter", "newspaper") for extension in extensions
+    }
 
     for stem in ("letter", "newspaper"):
         payload = (out / f"{stem}.json").read_text()

@@ -53,7 +53,8 @@ def test_definitions_validate_without_a_dagster_home(tmp_path: Path) -> None:
 def test_names_that_outsiders_rely_on() -> None:
     """R86: jobs, sensors and the page assets with their lineage have the names that are documented."""
     defs = build_defs()
-    assert defs.resolve_job_def("process_ingest_batch").name == "process_ingest_batch"
+    for job in ("process_ingest_batch", "drain_transcription_queue", "derive_exports"):
+        assert defs.resolve_job_def(job).name == job
     sensor = defs.resolve_sensor_def("ingest_batch_sensor")
     assert sensor.minimum_interval_seconds == 5
     graph = defs.resolve_asset_graph()
@@ -65,6 +66,7 @@ def test_names_that_outsiders_rely_on() -> None:
         "ingested_images": set(),
         "segmented_pages": {"ingested_images"},
         "transcribed_pages": {"segmented_pages"},
+        "page_exports": {"transcribed_pages"},
     }
 
 

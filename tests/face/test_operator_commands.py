@@ -118,6 +118,28 @@ def test_page_show_and_save(house: House, operator: dict[str, str], tmp_path: Pa
     assert "Lieber Karl," not in scribe(operator, "page", "show", str(image.id), "--revision", "1").stdout
 
 
+def test_page_export(house: House, operator: dict[str, str], tmp_path: Path) -> None:
+    """R92, R163: a page is exported at the revision that was seen: one format to the output, or files; a stale one is refused."""
+    image = house.page()
+    house.save(image.id, 1, "Lieber Karl,")
+    command = ("page", "export", str(image.id), "--revision")
+    assert scribe(operator, *command, "2", "--format", "txt").stdout == "Lieber Karl,\n"
+    alto = scribe(operator, *command, "2", "--format", "alto")
+    assert 'CONTENT="Lieber"' in alto.stdout and alto.stderr == ""
+    out = tmp_path / "out"
+    listed = scribe(operator, *command, "2", "--to", out).stdout.splitlines()
+    assert listed == [str(out / f"1.{extension}") for extension in ("alto.xml", "page.xml", "hocr", "txt", "json")]
+    assert (out / "1.alto.xml").read_text() == alto.stdout
+    some = tmp_path / "some"
+    scribe(operator, *command, "2", "--to", some, "--format", "json", "--format", "hocr", "--format", "json")
+    assert sorted(path.name for path in some.iterdir()) == ["1.hocr", "1.json"]
+    for number in ("1", "3"):
+        stale = scribe(operator, *command, number, "--to", tmp_path / "stale")
+        assert (stale.returncode, stale.stdout, stale.stderr.count("\n")) == (1, "", 1)
+        assert f"is at revision 2, not at {number}" in stale.stderr
+    assert not list((tmp_path / "stale").iterdir())
+
+
 def test_cancel_on_the_command_line(house: House, operator: dict[str, str]) -> None:
     """R23, R24, R34: a job and a batch are canceled with their reasons, once."""
     batch, images = house.ingested(2)
@@ -151,6 +173,11 @@ NOBODY = "01900000-0000-7000-8000-00000000dead"
         (["page", "save", NOBODY, "README.md"], 2, "--revision"),
         (["page", "save", NOBODY, "docs/preview.png", "--revision", "1"], 2, "is no text in UTF-8"),
         (["page", "show", NOBODY, "--revision", "99999999999"], 2, "--revision"),
+        (["page", "export", NOBODY, "--revision", "1", "--format", "txt"], 1, "there is no image"),
+        (["page", "export", NOBODY, "--revision", "1", "--format", "docx"], 2, "there are: alto, page, hocr, txt, json"),
+        (["page", "export", NOBODY, "--revision", "1"], 2, "only one format can be printed"),
+        (["page", "export", NOBODY, "--revision", "1", "--to", "README.md"], 1, "README.md cannot be written to"),
+        (["page", "export", NOBODY], 2, "--revision"),
         (["job", "list", "--limit", "99999999999999999999"], 2, "--limit"),
         (["job", "cancel", NOBODY, "--reason", "x" * 1025], 2, "longer than 1,024 characters"),
         (["worker", "--limit", "0"], 2, "--limit"),

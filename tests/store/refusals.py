@@ -128,6 +128,14 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "operator_audit_action_present": ("action = ''",),
     "operator_audit_subject_present": ("subject = ''",),
     "operator_audit_reason_length": ("reason = repeat('r', 1025)",),
+    "page_exports_revision_positive": ("revision = 0",),
+    "page_exports_format": ("format = 'docx' WHERE format = 'txt'",),
+    "page_exports_object_key_form": (
+        "object_key = sha256 || '-' || gen_random_uuid()",
+        "object_key = sha256 || '-' || gen_random_uuid() || '.alto.xml'",
+    ),
+    "page_exports_key_names_bytes": ("object_key = repeat('0', 64) || '-' || gen_random_uuid() || '.xml'",),
+    "page_exports_size_range": ("size_bytes = -1",),
 }  # fmt: skip
 
 UNIQUE: dict[str, str] = {
@@ -158,6 +166,7 @@ UNIQUE: dict[str, str] = {
     "webhook_deliveries_once": f"event_id = {SAME_ID}",
     "resource_cleanup_outbox_lease_token_unique": f"status = 'processing', {SAME_LEASE} {PENDING}",
     "resource_cleanup_outbox_once": "resource_key = 'same'",
+    "page_exports_object_key_unique": f"(sha256, object_key) = (repeat('0', 64), repeat('0', 64) || '-' || {SAME_ID} || '.xml')",
 }
 
 # The columns that keep the value they were inserted with.
@@ -188,6 +197,10 @@ KEPT: dict[str, tuple[str, ...]] = {
     ),
     "webhook_deliveries_keep": ("id", "workspace_id", "event_id", "subscription_id", "max_attempts", "created_at"),
     "resource_cleanup_outbox_keep": ("id", "workspace_id", "kind", "resource_key", "created_at"),
+    # R92: an export stays that of the revision it was made from
+    "page_exports_keep": (
+        "item_image_id", "revision", "format", "workspace_id", "object_key", "sha256", "size_bytes", "created_at",
+    ),
 }  # fmt: skip
 # What has to be said beside a kept column, so that no other trigger refuses the change first.
 BESIDE = {

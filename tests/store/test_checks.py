@@ -11,7 +11,9 @@ from sqlalchemy import Connection, text
 
 from scribe_pipeline.database import DatabaseError, EmbeddedServer, connect, in_transaction
 from scribe_pipeline.events import Operator
+from scribe_pipeline.exports import derive_exports
 from scribe_pipeline.ingest import cancel_batch
+from scribe_pipeline.storage import open_store
 from tests.conftest import fresh_database
 from tests.houses import House
 from tests.store.refusals import BESIDE, CHECKS, EVIDENCE, KEPT, STAYING, STEPS, TOUCHING, UNIQUE
@@ -40,7 +42,7 @@ def furnished(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def furnish(house: House) -> None:
-    """Two completed jobs, one that runs in its second attempt, two pending; an open batch and a canceled one; deliveries."""
+    """Two completed jobs, one that runs in its second try, two pending; an open batch and a canceled one; deliveries, exports."""
     house.execute("INSERT INTO workspaces (id, name) VALUES (gen_random_uuid(), 'other')")
     house.execute(
         """INSERT INTO webhook_subscriptions (id, workspace_id, target_url, signing_secret)
@@ -54,6 +56,8 @@ def furnish(house: House) -> None:
     house.claim()
     house.expire_lease()
     house.claim()
+    drafted = house.value("SELECT item_image_id FROM annotation_pages WHERE revision = 2 LIMIT 1")
+    derive_exports(house.engine, open_store(house.store_url), drafted, 2)
     canceled, _ = house.ingested(1, incomplete=2)
     cancel_batch(house.engine, canceled, Operator("test"), 0)
     house.job()

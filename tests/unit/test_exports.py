@@ -2,25 +2,11 @@
 
 import errno
 from pathlib import Path
-from typing import Any
-from uuid import UUID
 
 import pytest
 
-from scribe_pipeline.engines import LineText
 from scribe_pipeline.errors import ScribeError
-from scribe_pipeline.exports import write_exports
-from scribe_pipeline.exports.files import export_stems
-from scribe_pipeline.pages import Image, build_page, canvas_uri, fill_lines, read_lines
-from tests.houses import PUBLIC_URL, line_shape
-
-
-def payload(*texts: str) -> str:
-    """A page with these lines."""
-    number = UUID(int=1)
-    image = Image(number, number, number, 1, "a", "key", "0" * 64, 1, "image/png", 400, 300, canvas_uri(PUBLIC_URL, number))
-    page = build_page(image, [line_shape(20 + 40 * position) for position in range(len(texts))])
-    return fill_lines(page, {line.annotation_id: LineText(text, 0.5) for line, text in zip(read_lines(page), texts, strict=True)})
+from scribe_pipeline.exports import check_folder, export_stems, write_files
 
 
 @pytest.mark.parametrize(
@@ -39,7 +25,9 @@ def payload(*texts: str) -> str:
 )
 def test_files_are_named_after_their_source(sources: list[str], stems: list[str]) -> None:
     """R163: NAME; with its extension where two would be the same; with its folder in front where that is not enough."""
-    assert export_stems(sources) == dict(zip(sources, stems, strict=True))
+    assert export_stems([(source, 1) for source in sources]) == {
+        (source, 1): stem for source, stem in zip(sources, stems, strict=True)
+    }
 
 
 @pytest.mark.parametrize(
@@ -56,58 +44,80 @@ def test_files_are_named_after_their_source(sources: list[str], stems: list[str]
     ],
 )
 def test_no_two_files_share_a_name(sources: list[str]) -> None:
-    """R163: on file systems that take letters of either case as the same, too."""
-    stems = export_stems(sources)
-    assert set(stems) == set(sources)
-    assert len({stem.lower() for stem in stems.values()}) == len(sources)
+    """R163: on file systems that take letters of either case as the same, too; nor do the pages of files of several."""
+    for frames in ((1,), (1, 2, 3)):
+        places = [(source, frame) for source in sources for frame in frames]
+        stems = export_stems(places)
+        assert set(stems) == set(places)
+        assert len({stem.lower() for stem in stems.values()}) == len(places)
 
 
-def test_the_contents_are_those_of_the_revision(tmp_path: Path) -> None:
-    """R163: the AnnotationPage byte by byte, and the text of its lines in canonical order; R165: of any script, as UTF-8."""
-    first, second = payload("b first", "", "a second"), payload("كتب 𐌰 e\u0301")
-    folder = tmp_path / "made" / "for it"
-    written = write_exports(folder, {"box/1.png": first, "2.png": second})
-    assert [path.name for path in written] == ["1.txt", "1.json", "2.txt", "2.json"]
-    assert {path: path.read_bytes() for path in folder.iterdir()} == {
-        folder / "1.txt": b"b first\na second\n",
-        folder / "1.json": first.encode(),
-        folder / "2.txt": "كتب 𐌰 e\u0301\n".encode(),
-        folder / "2.json": second.encode(),
-    }
+@pytest.mark.parametrize(
+    ("places", "stems"),
+    [
+        pytest.param([("a.tif", 1), ("a.tif", 2), ("a.tif", 10)], ["a", "a-2", "a-10"], id="their number behind the name"),
+        pytest.param([("a.tif", 2)], ["a-2"], id="also of one that is exported alone"),
+        pytest.param(
+            [("a.tif", 1), ("a.tif", 2), ("a.png", 1)], ["a.tif", "a.tif-2", "a.png"], id="with the extension where needed"
+        ),
+        pytest.param(
+            [("a.tif", 1), ("a.tif", 2), ("a-2.png", 1)], ["a.tif", "a.tif-2", "a-2.png"], id="another file's name looks like it"
+        ),
+        pytest.param([("x/a.tif", 2), ("y/a.tif", 2)], ["x-a.tif-2", "y-a.tif-2"], id="one name in two folders"),
+    ],
+)
+def test_further_pages_of_a_file_are_numbered(places: list[tuple[str, int]], stems: list[str]) -> None:
+    """R163: NAME-2 and so on; all pages of a file begin alike, and no page has another file's name."""
+    assert export_stems(places) == dict(zip(places, stems, strict=True))
 
 
-def test_a_page_without_text_has_its_files_too(tmp_path: Path) -> None:
-    """R163: an empty text, not a missing one."""
-    write_exports(tmp_path, {"a.png": payload()})
-    assert (tmp_path / "a.txt").read_bytes() == b"" and (tmp_path / "a.json").read_text() == payload()
+CONTENTS = {"alto": b"<alto/>", "page": b"<PcGts/>", "hocr": b"<html/>", "txt": "كتب 𐌰\n".encode(), "json": b"{}"}
+
+
+def test_a_page_has_a_file_for_each_format(tmp_path: Path) -> None:
+    """R163: NAME.alto.xml, NAME.page.xml, NAME.hocr, NAME.txt and NAME.json, with just these bytes."""
+    written = write_files(tmp_path, "a", CONTENTS)
+    assert [path.name for path in written] == ["a.alto.xml", "a.page.xml", "a.hocr", "a.txt", "a.json"]
+    assert [path.read_bytes() for path in written] == list(CONTENTS.values())
+    assert sorted(tmp_path.iterdir()) == sorted(written)
 
 
 def test_newer_exports_take_the_place_of_older_ones(tmp_path: Path) -> None:
     """R163: and files that are not ours stay."""
     (tmp_path / "mine.txt").write_text("mine")
-    write_exports(tmp_path, {"a.png": payload("a longer first text")})
-    write_exports(tmp_path, {"a.png": payload("new")})
-    assert (tmp_path / "a.txt").read_text() == "new\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "a.txt", "mine.txt"]
+    write_files(tmp_path, "a", {"txt": b"a longer first text"})
+    write_files(tmp_path, "a", {"txt": b"new"})
+    assert (tmp_path / "a.txt").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "mine.txt"]
 
 
 def test_a_failed_write_leaves_the_older_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R163: a file is whole or not there, also when the disk takes only half of it."""
+    write_whole = Path.write_bytes
 
-    def write_half(self: Path, data: str, *arguments: Any, **options: Any) -> None:
-        self.write_bytes(data.encode()[: len(data) // 2])
+    def write_half(self: Path, data: bytes) -> None:
+        write_whole(self, data[: len(data) // 2])
         raise OSError(errno.ENOSPC, "no space left on device")
 
     (tmp_path / "a.txt").write_bytes(b"old\n")
-    monkeypatch.setattr(Path, "write_text", write_half)
+    monkeypatch.setattr(Path, "write_bytes", write_half)
     with pytest.raises(ScribeError, match="no space"):
-        write_exports(tmp_path, {"a.png": payload("a new text")})
-    assert (tmp_path / "a.txt").read_bytes() == b"old\n" and not (tmp_path / "a.json").exists()
+        write_files(tmp_path, "a", {"txt": b"a new text"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.txt": b"old\n"}
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     """R163: nor a whole one under another name."""
     (tmp_path / "a.json").mkdir()
     with pytest.raises(ScribeError, match="directory"):
-        write_exports(tmp_path, {"a.png": payload("text")})
+        write_files(tmp_path, "a", {"txt": b"text", "json": b"{}"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "a.txt"]
+
+
+def test_a_folder_is_made_or_refused(tmp_path: Path) -> None:
+    """R163: before anything is exported into it."""
+    check_folder(tmp_path / "made" / "for it")
+    assert (tmp_path / "made" / "for it").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ScribeError, match="cannot be written to"):
+        check_folder(tmp_path / "file")

@@ -17,7 +17,7 @@ from tests.houses import PUBLIC_URL, line_shape
 
 ID = UUID(int=7)
 CANVAS = canvas_uri(PUBLIC_URL, ID)
-IMAGE = Image(ID, ID, ID, 1, "scan.png", "key", "0" * 64, 1, "image/png", 400, 300, CANVAS)
+IMAGE = Image(ID, ID, ID, 1, 1, "scan.png", "key", "0" * 64, 1, "image/png", 400, 300, CANVAS)
 SLANTED = LineShape(((12, 160), (200, 150), (380, 155)), ((10, 130), (390, 120), (385, 170), (20, 175)))
 SHAPES = (line_shape(20), line_shape(70), SLANTED)
 PAGE = build_page(IMAGE, SHAPES)
