@@ -10,7 +10,7 @@ from resources import resource_defs
 def build_defs(**overrides: object) -> dg.Definitions:
     """Return the definitions; `overrides` replace resources by name."""
     return dg.Definitions(
-        assets=assets.page_asset_specs,
+        assets=[*assets.page_asset_specs, assets.recipe_evaluation],
         asset_checks=assets.standing_checks,
         jobs=[
             assets.process_ingest_batch,
@@ -19,6 +19,7 @@ def build_defs(**overrides: object) -> dg.Definitions:
             assets.maintenance,
             assets.retention,
             assets.check_standing,
+            assets.evaluate_recipe_job,
         ],
         sensors=[sensors.ingest_batch_sensor, sensors.transcription_queue_sensor],
         schedules=[sensors.maintenance_schedule, sensors.standing_checks_schedule, sensors.retention_schedule],

@@ -2,7 +2,7 @@
 
 import base64
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import dagster as dg
@@ -24,24 +24,19 @@ def ingestion_metadata(batch_id: UUID, images: Sequence[Image], refused: Sequenc
         "refused": dg.MetadataValue.int(len(refused)),
     }
     if refused:
-        metadata["refusals"] = _table([{"file": file.label, "why": file.message} for file in refused])
+        metadata["refusals"] = markdown_table([{"file": file.label, "why": file.message} for file in refused])
     return metadata
 
 
 def segmentation_metadata(batch_id: UUID, pages: Sequence[SegmentedPage]) -> dict[str, dg.MetadataValue]:
     """Return what is told of pages whose lines were found, with a picture of those that were drawn."""
-    drawn = [page for page in pages if page.preview is not None]
-    pictures = "\n\n".join(
-        f"**{page.image.label}** ({len(page.lines)} lines)\n\n"
-        f"![{page.image.label}](data:image/jpeg;base64,{base64.b64encode(page.preview or b'').decode()})"
-        for page in drawn
-    )
+    drawn = [(f"{page.image.label} ({len(page.lines)} lines)", page.preview) for page in pages if page.preview is not None]
     return {
         "batch": dg.MetadataValue.text(str(batch_id)),
         "pages": dg.MetadataValue.int(len(pages)),
         "lines": dg.MetadataValue.int(sum(len(page.lines) for page in pages)),
         "seconds_per_page": dg.MetadataValue.float(sum(page.seconds for page in pages) / len(pages)),
-        "preview": dg.MetadataValue.md(pictures),
+        "preview": markdown_pictures(drawn),
     }
 
 
@@ -55,7 +50,7 @@ def transcription_metadata(pages: Sequence[TranscribedPage], batch_id: UUID | No
         "lines": dg.MetadataValue.int(sum(page.lines for page in drafts)),
         "failed_lines": dg.MetadataValue.int(sum(page.failed_lines for page in drafts)),
         "seconds_per_page": dg.MetadataValue.float(sum(page.seconds for page in pages) / len(pages)),
-        "drafts": _table(
+        "drafts": markdown_table(
             [
                 {
                     "page": page.image.label,
@@ -85,7 +80,7 @@ def export_metadata(pages: Sequence[DerivedPage], refused: Sequence[str], second
         "bytes": dg.MetadataValue.int(sum(export.size_bytes for export in exports)),
         "refused": dg.MetadataValue.int(len(refused)),
         "seconds_per_page": dg.MetadataValue.float(seconds / (len(pages) + len(refused))),
-        "exports": _table(
+        "exports": markdown_table(
             [
                 {
                     "page": page.image.label,
@@ -101,11 +96,18 @@ def export_metadata(pages: Sequence[DerivedPage], refused: Sequence[str], second
     for name in FORMATS:
         metadata[name] = dg.MetadataValue.int(made[name])
     if refused:
-        metadata["refusals"] = _table([{"why": why} for why in refused])
+        metadata["refusals"] = markdown_table([{"why": why} for why in refused])
     return metadata
 
 
-def _table(rows: Sequence[dict[str, str | int]]) -> dg.MetadataValue:
+def markdown_pictures(jpegs: Sequence[tuple[str, bytes]]) -> dg.MetadataValue:
+    """Return pictures with what each shows above it."""
+    shown = (f"**{name}**\n\n![{name}](data:image/jpeg;base64,{base64.b64encode(jpeg).decode()})" for name, jpeg in jpegs)
+    return dg.MetadataValue.md("\n\n".join(shown))
+
+
+def markdown_table(rows: Sequence[Mapping[str, object]]) -> dg.MetadataValue:
+    """Return rows, all with the same keys, as a table; of many rows the first ones."""
     columns = list(rows[0]) if rows else []
     lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
     lines += [" | ".join(str(row[column]).replace("|", "\\|") for column in columns) for row in rows[:_MAX_ROWS]]

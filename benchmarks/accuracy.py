@@ -59,9 +59,9 @@ def ground_truth(image: Path) -> tuple[GroundTruthLine, ...]:
 
 def row(name: str, score: PageScore) -> str:
     """One line of the table, in the columns of BASELINE.tsv, so that the table can serve as one."""
+    tau = "-" if score.order_tau is None else f"{score.order_tau:.3f}"
     cer = "-" if score.cer is None else f"{score.cer:.4f}"
-    measures = f"{score.recall:.3f}\t{score.precision:.3f}\t{score.order_tau:.3f}\t{cer}"
-    return f"{name}\t{score.gt_lines}\t{score.found_lines}\t{measures}"
+    return f"{name}\t{score.gt_lines}\t{score.found_lines}\t{score.recall:.3f}\t{score.precision:.3f}\t{tau}\t{cer}"
 
 
 def regressions(score: PageScore, baseline: dict[str, str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ import warnings
 import typer
 from sqlalchemy.exc import OperationalError
 
-from commands import batch, db, dev, ingest, job, page, ready, run, worker
+from commands import batch, db, dev, evaluate, ingest, job, page, ready, run, worker
 from scribe_pipeline.errors import Category, ScribeError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("ingest")(ingest.ingest)
+app.command("evaluate")(evaluate.evaluate)
 app.command("dev")(dev.dev)
 app.command("worker")(worker.worker)
 app.command("ready")(ready.ready)

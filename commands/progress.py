@@ -1,11 +1,11 @@
-"""Progress of the main job as bars, one a stage."""
+"""Progress as bars: of the main job one a stage, of anything else one of pages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.table import Column
 from sqlalchemy import Engine
@@ -18,17 +18,45 @@ from scribe_pipeline.pages import Image
 @contextmanager
 def progress_bars(console: Console, engine: Engine, batch_id: UUID) -> Iterator["BarProgress"]:
     """Show a bar a stage that begins where the batch stands."""
-    columns = (
+    with engine.connect() as connection:
+        pages = report_batch(connection, batch_id)
+    with _bars(console) as bars:
+        yield BarProgress(bars, pages)
+
+
+@contextmanager
+def page_bar(console: Console, name: str, pages: int) -> Iterator["PageBar"]:
+    """Show one bar for so many pages."""
+    with _bars(console) as bars:
+        yield PageBar(bars, bars.add_task(name, total=pages, note=""))
+
+
+def _bars(console: Console) -> Bars:
+    return Bars(
         TextColumn("{task.description:<12}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+        console=console,
     )
-    with engine.connect() as connection:
-        pages = report_batch(connection, batch_id)
-    with Bars(*columns, console=console) as bars:
-        yield BarProgress(bars, pages)
+
+
+class PageBar:
+    """One bar, which every page moves."""
+
+    def __init__(self, bars: Bars, task: TaskID) -> None:
+        self._bars = bars
+        self._task = task
+
+    def done(self, note: str) -> None:
+        """Move the bar."""
+        self._bars.update(self._task, advance=1, note=note)
+
+    def failed(self, message: str) -> None:
+        """Say why, and move the bar."""
+        self._bars.console.print(f"Failed: {message}")
+        self._bars.update(self._task, advance=1)
 
 
 class BarProgress:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scribe_pipeline.ingest import Batch
 
 _POLL_SECONDS = 0.5
-_INTERRUPTED = 130
+INTERRUPTED = 130
 _INTERRUPTS = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
 
 PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scans, or folders of scans.")]
@@ -64,7 +64,7 @@ def run(
                     batch = _work(settings, instance, engine, batch, progress)
             except KeyboardInterrupt:
                 console.print("scribe: interrupted; the same command goes on from here")
-                raise typer.Exit(_INTERRUPTED) from None
+                raise typer.Exit(INTERRUPTED) from None
     with engine.connect() as connection:
         pages = report_batch(connection, batch.id)
     if as_json:

@@ -1,5 +1,6 @@
 """What goes into engines and comes out of them. Points are (x, y) in whole pixels of the upright image."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scribe_pipeline.errors import Category
@@ -22,8 +23,14 @@ class LineShape:
 
     def enlarged(self, factor: int) -> "LineShape":
         """The same line on a page `factor` times as large."""
-        baseline, polygon = (tuple((x * factor, y * factor) for x, y in points) for points in (self.baseline, self.polygon))
-        return LineShape(baseline, polygon)
+        return self._changed(lambda x, y: (x * factor, y * factor))
+
+    def moved(self, right: int, down: int) -> "LineShape":
+        """The same line, so many pixels further to the right and down."""
+        return self._changed(lambda x, y: (x + right, y + down))
+
+    def _changed(self, place: Callable[[int, int], Point]) -> "LineShape":
+        return LineShape(tuple(place(*point) for point in self.baseline), tuple(place(*point) for point in self.polygon))
 
 
 @dataclass(frozen=True)

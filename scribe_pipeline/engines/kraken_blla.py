@@ -40,20 +40,23 @@ class KrakenBlla:
             # Kraken drops a line whose polygon it cannot compute, and has no setting for it.
             spred.calculate_polygonal_environment = _NeverWithoutPolygon(spred.calculate_polygonal_environment)
 
-    def segment(self, picture: Image.Image) -> tuple[LineShape, ...]:
-        """Return the lines of an upright RGB page in reading order, clipped to the page."""
-        found = self._model.predict(_within_aspect(picture), self._config)
+    def segment(self, picture: Image.Image, least_height: int = 0) -> tuple[LineShape, ...]:
+        """Return the lines of an upright RGB page in reading order, clipped to the page.
+
+        The model scales what it is given to a height of 1,800 pixels; `least_height` keeps it from enlarging a low picture.
+        """
+        found = self._model.predict(_within_aspect(picture, least_height), self._config)
         shapes = (clip_line(line.baseline, line.boundary, picture.width, picture.height) for line in found.lines)
         return tuple(shape for shape in shapes if shape is not None)
 
 
-def _within_aspect(picture: Image.Image) -> Image.Image:
-    """Return the picture with paper added on the right or below, so that it is neither too flat nor too narrow.
+def _within_aspect(picture: Image.Image, least_height: int) -> Image.Image:
+    """Return the picture with paper added on the right or below, so that it is neither too flat nor too narrow nor too low.
 
     The model scales each picture to one height: a very flat one would become millions of pixels wide.
     """
-    width = max(picture.width, round(picture.height * _MIN_ASPECT))
-    height = max(picture.height, round(width / _MAX_ASPECT))
+    width = max(picture.width, round(max(picture.height, least_height) * _MIN_ASPECT))
+    height = max(picture.height, least_height, round(width / _MAX_ASPECT))
     if (width, height) == picture.size:
         return picture
     paper = tuple(int(level) for level in np.median(np.asarray(picture), axis=(0, 1)))

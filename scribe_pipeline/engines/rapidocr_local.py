@@ -1,8 +1,9 @@
-"""The default recogniser, which needs no key and no network: PP-OCRv6 from RapidOCR's wheel."""
+"""PP-OCRv6 from RapidOCR's wheel, which needs no key and no network: its models, and the default recogniser."""
 
 import math
 from importlib import metadata, util
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,23 +23,23 @@ def model_file(model: str) -> Path:
     return path
 
 
+def load_rapidocr(part: str, model: str, **options: object) -> Any:
+    """Return RapidOCR with a model of the wheel for one part of its work, Det or Rec. Raises ScribeError if it is not there."""
+    path = model_file(model)
+    from rapidocr import RapidOCR
+
+    threads = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")}
+    settings = {f"{part}.{name}": value for name, value in options.items()}
+    return RapidOCR(params={f"{part}.model_path": str(path), "Global.log_level": "error"} | threads | settings)
+
+
 class RapidOcr:
     """A transcriber of single lines."""
 
     version = staticmethod(lambda: f"rapidocr {metadata.version('rapidocr')}")
 
     def __init__(self, model: str) -> None:
-        path = model_file(model)
-        from rapidocr import RapidOCR
-
-        self._recognise = RapidOCR(
-            params={
-                "Rec.model_path": str(path),
-                "EngineConfig.onnxruntime.intra_op_num_threads": 1,
-                "EngineConfig.onnxruntime.inter_op_num_threads": 1,
-                "Global.log_level": "error",
-            }
-        )
+        self._recognise = load_rapidocr("Rec", model)
         try:
             self.transcribe(np.full((48, 96, 3), 255, np.uint8))  # the model is loaded by its first use
         except Exception:  # what a broken model makes the runtime raise is not its own kind of error

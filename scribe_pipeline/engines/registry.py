@@ -2,20 +2,34 @@
 
 import functools
 from importlib import util
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from PIL import Image
+
+from scribe_pipeline.engines.containers import LineShape
 from scribe_pipeline.engines.kraken_blla import KrakenBlla
+from scribe_pipeline.engines.kraken_columns import KrakenColumns
 from scribe_pipeline.engines.rapidocr_local import RapidOcr, model_file
 from scribe_pipeline.errors import Category, ScribeError
 
 Adapter = TypeVar("Adapter")
 
-_SEGMENTORS = {"kraken-blla": KrakenBlla}
+
+class Segmentor(Protocol):
+    """Finds lines. `engine` names it and its version."""
+
+    engine: str
+
+    def segment(self, picture: Image.Image) -> tuple[LineShape, ...]:
+        """Return the lines of an upright RGB page in reading order, in whole pixels inside the page."""
+
+
+_SEGMENTORS: dict[str, type[Segmentor]] = {"kraken-blla": KrakenBlla, "kraken-blla-columns": KrakenColumns}
 _TRANSCRIBERS = {"local": RapidOcr}
 
 
 @functools.cache
-def segmentor(model: str) -> KrakenBlla:
+def segmentor(model: str) -> Segmentor:
     """Return the loaded segmentor. Raises ScribeError for an id that is not registered."""
     return _entry(_SEGMENTORS, model)()
 

@@ -12,7 +12,7 @@ from scribe_pipeline.ingest.batches import (
     settle_batch,
 )
 from scribe_pipeline.ingest.cancel import cancel_batch
-from scribe_pipeline.ingest.collect import Collection, collect
+from scribe_pipeline.ingest.collect import Collection, collect, local_path
 from scribe_pipeline.ingest.report import PageReport, report_batch
 from scribe_pipeline.ingest.work import IngestSettings, RefusedFile, SegmentationSource, SegmentedPage, ValidationSource
 
@@ -30,6 +30,7 @@ __all__ = [
     "due_batches",
     "list_batches",
     "load_batch",
+    "local_path",
     "open_batch",
     "raise_generation",
     "report_batch",

@@ -1,10 +1,37 @@
 """How good a transcription is: ground truth read from files, and segmentation, reading order and text measured against it.
 
-Here belong readers of ground truth and pure measures over lines and text. Not here: database rows, engines, exports (they only
-write ALTO and PAGE), and the thresholds that decide whether a score is good enough (`benchmarks/`).
+Here belong readers of ground truth, pure measures over lines and text, pictures of what they found, and the run of a recipe over
+pages with ground truth. Not here: rows, exports (they only write ALTO and PAGE), and the thresholds that decide whether a score is
+good enough (`benchmarks/`).
 """
 
-from scribe_pipeline.metrics.evaluation import MIN_IOU, Line, PageScore, evaluate, normalise
+from scribe_pipeline.metrics.evaluation import (
+    MIN_IOU,
+    NORMALISATION,
+    NORMALISATION_NFC,
+    Line,
+    PageScore,
+    evaluate,
+    normalise,
+)
 from scribe_pipeline.metrics.groundtruth import GroundTruthLine, read_ground_truth
+from scribe_pipeline.metrics.pictures import draw_evaluation, draw_measures
+from scribe_pipeline.metrics.recipe import EvaluatedPage, FailedPage, evaluate_recipe, total_of
 
-__all__ = ["MIN_IOU", "GroundTruthLine", "Line", "PageScore", "evaluate", "normalise", "read_ground_truth"]
+__all__ = [
+    "MIN_IOU",
+    "NORMALISATION",
+    "NORMALISATION_NFC",
+    "EvaluatedPage",
+    "FailedPage",
+    "GroundTruthLine",
+    "Line",
+    "PageScore",
+    "draw_evaluation",
+    "draw_measures",
+    "evaluate",
+    "evaluate_recipe",
+    "normalise",
+    "read_ground_truth",
+    "total_of",
+]

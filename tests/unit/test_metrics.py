@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from scribe_pipeline.metrics import Line, evaluate, normalise
+from scribe_pipeline.metrics.evaluation import pooled
 
 
 def box(x: float, y: float, width: float, height: float, text: str = "") -> Line:
@@ -58,7 +59,7 @@ def test_order_tau() -> None:
     assert evaluate([second, first, third], page).order_tau == pytest.approx(1 / 3)
     assert evaluate([third, second, first], page).order_tau == -1
     assert evaluate([third, box(500, 500, 9, 9), first], page).order_tau == -1
-    assert evaluate([third], page).order_tau == 1
+    assert evaluate([third], page).order_tau is None, "one line has no order"
 
 
 def test_cer_is_pooled_and_ignores_lines_nobody_transcribed() -> None:
@@ -68,10 +69,92 @@ def test_cer_is_pooled_and_ignores_lines_nobody_transcribed() -> None:
     assert evaluate(column("", "", "noise")[2:], truth).cer is None
 
 
+def test_adjacency_is_of_neighbours_that_were_both_found() -> None:
+    """R167: a line that was missed breaks no pair but its own two; extra lines between two matched ones break none."""
+    page = column("a", "b", "c", "d", "e")
+    a, b, c, d, e = page
+    extra = box(500, 500, 9, 9)
+    for found, kept, pairs in (
+        ([a, b, c, d, e], 4, 4),
+        ([a, extra, b, c, d, e], 4, 4),
+        ([a, c, d, e], 2, 2),
+        ([c, d, e, a, b], 3, 4),
+        ([e, d, c, b, a], 0, 4),
+        ([a, b, d, c, e], 1, 4),
+    ):
+        assert (evaluate(found, page).successors.count, evaluate(found, page).successors.of) == (kept, pairs)
+    assert evaluate([a, c, e], page).measures()["adjacency"] is None
+
+
+def test_coverage_is_of_area_however_many_lines_cover_it() -> None:
+    """R167: the share of the ground truth's area, counted once; halves and merged lines cover as well as whole ones."""
+    truth = [box(0, 0, 100, 10), box(0, 20, 100, 10)]
+    for found, covered in (
+        ([box(0, 0, 50, 10)], 0.25),
+        ([box(0, 0, 60, 10), box(40, 0, 60, 10), box(0, 0, 100, 10)], 0.5),
+        ([box(0, 0, 100, 30)], 1),
+        ([box(0, 500, 100, 10)], 0),
+        ([], 0),
+    ):
+        assert evaluate(found, truth).coverage == pytest.approx(covered)
+    assert evaluate(truth, [*truth, truth[0]]).coverage == 1, "ground truth that overlaps counts once"
+
+
+def test_a_box_is_compared_with_the_found_lines_box() -> None:
+    """R167: a slanted line fills a fraction of its box; ground truth that is no more than the box still finds it."""
+    slanted = Line(((0, 80), (0, 100), (100, 20), (100, 0)), "x")
+    drawn = box(0, 0, 100, 100, "x")
+    boxed = Line(drawn.polygon, "x", box_only=True)
+    assert (evaluate([slanted], [drawn]).matched, evaluate([slanted], [boxed]).matched) == (0, 1)
+    assert (evaluate([slanted], [drawn]).coverage, evaluate([slanted], [boxed]).coverage) == (pytest.approx(0.2), 1)
+    assert evaluate([slanted], [slanted, Line(boxed.polygon, "y", box_only=True)]).matched == 1, "one to one across both kinds"
+
+
+def test_text_is_counted_by_characters_and_words_on_lines_and_on_the_page() -> None:
+    """R167: hand-counted edits; a line that was missed costs the page its characters, and the matched lines nothing."""
+    truth = column("the old mill", "by the river", "")
+    score = evaluate([*column("the odd mill"), box(500, 500, 90, 10, "noise"), box(0, 40, 100, 10, "unread by experts")], truth)
+    assert (score.characters.count, score.characters.of) == (1, 12)
+    assert (score.words.count, score.words.of) == (1, 3)
+    # "the old mill by the river" against "the odd mill noise"
+    assert (score.page_characters.of, score.page_words.of) == (25, 6)
+    assert score.page_words.count == 4
+    assert score.measures()["page_cer"] == score.page_characters.count / 25
+
+
+def test_columns_read_across_cost_the_page_not_the_lines() -> None:
+    """R167: wrong order shows in the page's error rate, and not in that of the lines."""
+    left, right = column("alpha", "beta"), [box(200, 0, 100, 10, "gamma"), box(200, 20, 100, 10, "delta")]
+    score = evaluate([left[0], right[0], left[1], right[1]], [*left, *right])
+    assert (score.cer, score.measures()["wer"]) == (0, 0)
+    assert score.measures()["page_wer"] == 0.5
+
+
+def test_the_strict_rate_keeps_what_the_other_forgives() -> None:
+    """R167: NFC composes and no more: long s, curly quotes and dashes count."""
+    score = evaluate(column("Wasser - 'e\u0301'"), column("Wa\u017f\u017fer \u2013 \u2018\u00e9\u2019"))
+    assert (score.cer, score.characters_nfc.count, score.characters_nfc.of) == (0, 5, 12)
+
+
+def test_pooling_counts_lines_and_characters_and_averages_coverage_and_tau() -> None:
+    """R167: a long page weighs more in recall and error rates; area and order are means of the pages that have them."""
+    long = column(*["abcdefghij"] * 9)
+    short = column("kl", "mn")
+    first, second = evaluate([long[0], *long[2:]], long), evaluate([short[1], short[0], box(500, 500, 9, 9, "x")], short)
+    total = pooled([first, second, evaluate([], column("opq"))])
+    assert (total.gt_lines, total.found_lines, total.matched) == (12, 11, 10)
+    assert (total.recall, total.precision) == (10 / 12, 10 / 11)
+    assert total.coverage == pytest.approx((8 / 9 + 1 + 0) / 3)
+    assert total.order_tau == pytest.approx((1 - 1) / 2)
+    assert total.measures()["adjacency"] == pytest.approx(6 / 7)
+    assert (total.cer, total.characters.of) == (0, 84)
+    assert pooled([first]) == first
+
+
 def test_pages_without_lines() -> None:
     page = column("a", "b")
     empty, unread, invented = evaluate([], []), evaluate([], page), evaluate(page, [])
-    assert (empty.recall, empty.precision, empty.order_tau, empty.cer) == (1, 1, 1, None)
+    assert (empty.recall, empty.precision, empty.order_tau, empty.cer) == (1, 1, None, None)
     assert (unread.recall, unread.precision, unread.cer) == (0, 1, None)
     assert (invented.recall, invented.precision) == (1, 0)
 

@@ -1,0 +1,63 @@
+"""Pictures of an evaluation: each kind of line has its colour, and a page of any size makes a bounded picture."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from scribe_pipeline.metrics import Line, draw_evaluation, draw_measures
+
+GREEN, VERMILION, BLUE = (0, 158, 115), (213, 94, 0), (0, 114, 178)
+
+
+def box(x: float, y: float) -> Line:
+    return Line(((x, y), (x + 300, y), (x + 300, y + 40), (x, y + 40)), "")
+
+
+def has(picture: np.ndarray, colour: tuple[int, int, int]) -> bool:
+    """Whether several pixels are of this colour, or what JPEG makes of it."""
+    return int((np.abs(picture.astype(int) - colour).max(axis=-1) < 40).sum()) > 20
+
+
+def drawn(found: list[Line], truth: list[Line], width: int = 800, height: int = 600) -> np.ndarray:
+    page = Image.new("RGB", (width, height), "white")
+    with Image.open(io.BytesIO(draw_evaluation(page, found, truth))) as picture:
+        return np.asarray(picture)
+
+
+def test_each_kind_of_line_has_its_colour_where_it_lies() -> None:
+    """R167: matched, missed and extra lines are told apart on the page."""
+    matched, missed, extra = box(50, 50), box(450, 50), box(50, 400)
+    picture = drawn([matched, extra], [matched, missed])
+    legend = picture.shape[0] - 600
+    page = picture[legend:]
+    corners = {"matched": page[30:110, 30:380], "missed": page[30:110, 430:780], "extra": page[380:460, 30:380]}
+    for kind, colour in (("matched", GREEN), ("missed", VERMILION), ("extra", BLUE)):
+        assert {name for name, part in corners.items() if has(part, colour)} == {kind}
+        assert has(picture[:legend], colour), f"the legend has no {kind}"
+
+
+def test_a_page_without_ground_truth_has_one_kind_of_line() -> None:
+    picture = drawn([box(50, 50)], [])
+    assert has(picture, BLUE) and not has(picture, GREEN) and not has(picture, VERMILION)
+
+
+@pytest.mark.parametrize("lines", [[], [Line((), "")], [Line(((1, 1), (2, 2)), "")], [box(-50, -50), box(5000, 10)]])
+def test_lines_without_area_or_beyond_the_page_are_no_error(lines: list[Line]) -> None:
+    assert drawn(lines, lines).shape[1] == 800
+
+
+@pytest.mark.parametrize(("width", "expected"), [(4000, 1600), (900, 900)])
+def test_a_large_page_is_scaled_down_with_its_lines(width: int, expected: int) -> None:
+    picture = drawn([box(width - 400, 100)], [], width, 1000)
+    assert picture.shape[1] == expected
+    assert has(picture[:, expected * (width - 420) // width :], BLUE)
+
+
+def test_bars_are_as_long_as_the_measures() -> None:
+    pages = {"a": {"recall": 1.0, "cer": 0.0}, "b" * 60: {"recall": 0.5, "cer": None}}
+    with Image.open(io.BytesIO(draw_measures(pages, {"recall": "found", "cer": "wrong"}))) as picture:
+        green = np.abs(np.asarray(picture).astype(int) - GREEN).max(axis=-1) < 40
+    lengths = [int(row.sum()) for row in green if row.sum() > 150]
+    assert min(lengths) == pytest.approx(200, abs=8) and max(lengths) == pytest.approx(400, abs=8)
