@@ -137,7 +137,7 @@ KINDS: dict[str, Maker] = {
 def validate(path: Path) -> None:
     """As a worker process does."""
     settings = Settings()
-    limits = ImageLimits(settings.max_image_bytes, settings.max_image_pixels, settings.max_image_side, settings.max_image_pages)
+    limits = ImageLimits.of(settings)
     inspect_image(path.read_bytes(), path.name, limits)
 
 

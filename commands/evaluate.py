@@ -92,8 +92,8 @@ def _evaluated(
     from scribe_pipeline.exports import export_stems
     from scribe_pipeline.metrics import EvaluatedPage, draw_evaluation, evaluate_recipe
 
-    stems = export_stems(list(scans))
-    limits = ImageLimits(settings.max_image_bytes, settings.max_image_pixels, settings.max_image_side)
+    stems = export_stems([(name, 1) for name in scans])
+    limits = ImageLimits.of(settings)
     pool = EnginePool(settings.workers)
     try:
         pages = evaluate_recipe(pool, recipe, scans, limits)
@@ -101,7 +101,7 @@ def _evaluated(
             for page in pages:
                 if isinstance(page, EvaluatedPage):
                     picture = draw_evaluation(decode_upright(page.path.read_bytes()), page.found, page.truth)
-                    (folder / f"{stems[page.name]}.evaluation.jpg").write_bytes(picture)
+                    (folder / f"{stems[page.name, 1]}.evaluation.jpg").write_bytes(picture)
                     bar.done(f"{page.name}: {len(page.found)} lines")
                 else:
                     bar.failed(page.message)

@@ -61,7 +61,7 @@ def ingest_settings(settings: Settings, engine: Engine) -> IngestSettings:
         public_url=settings.public_url,
         lease_seconds=settings.lease_seconds,
         max_attempts=settings.max_attempts,
-        limits=ImageLimits(settings.max_image_bytes, settings.max_image_pixels, settings.max_image_side, settings.max_image_pages),
+        limits=ImageLimits.of(settings),
     )
 
 

@@ -4,6 +4,7 @@ Geometry alone: no picture is looked at here and no model known. Rectangles are 
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +125,7 @@ def has_columns(lines: Rectangles, blocks: Sequence[Lines]) -> bool:
 def line_pitch(lines: Rectangles, blocks: Sequence[Lines]) -> float:
     """Return the usual distance from a line to the next in its block; without such a pair, the usual height; 0 without lines."""
     middle = (lines[:, 1] + lines[:, 3]) / 2
-    steps = [middle[lower] - middle[upper] for block in blocks for upper, lower in zip(block, block[1:], strict=False)]
+    steps = [middle[lower] - middle[upper] for block in blocks for upper, lower in pairwise(block)]
     if steps:
         return float(np.median(steps))
     return float(np.median(lines[:, 3] - lines[:, 1])) if len(lines) else 0.0

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from scribe_pipeline.config import Settings
 from scribe_pipeline.errors import Category
 
 Point = tuple[int, int]
@@ -77,3 +78,8 @@ class ImageLimits:
     max_pixels: int
     max_side: int
     max_pages: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> "ImageLimits":
+        """What the configuration allows."""
+        return cls(settings.max_image_bytes, settings.max_image_pixels, settings.max_image_side, settings.max_image_pages)

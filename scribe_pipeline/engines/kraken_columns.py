@@ -44,15 +44,14 @@ _SAMPLES = 50
 class KrakenColumns:
     """A segmentor; loading it takes seconds, so a process keeps one."""
 
-    def __init__(self) -> None:
-        self._detector = TextDetector()
-        self._blla = KrakenBlla()
+    def __init__(self, detector: TextDetector | None = None, blla: KrakenBlla | None = None) -> None:
+        self._detector = detector or TextDetector()
+        self._blla = blla or KrakenBlla()
         self.engine = f"{self._blla.engine}, columns by {self._detector.version}"
 
     def segment(self, picture: Image.Image) -> tuple[LineShape, ...]:
         """Return the lines of an upright RGB page in reading order, clipped to the page."""
-        page = np.asarray(picture)
-        return tuple(draw_in(line, page) for line in self._lines(picture))
+        return tuple(draw_in(self._lines(picture), np.asarray(picture)))
 
     def _lines(self, picture: Image.Image) -> Sequence[LineShape]:
         quads = self._detector.find(picture)

@@ -6,28 +6,36 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, insert
 
 from scribe_pipeline.database import EmbeddedServer, connect, is_current, upgrade
+from scribe_pipeline.database.tables import item_images
 from scribe_pipeline.errors import Category
 from scribe_pipeline.jobs import claim_jobs, end_attempt
+from scribe_pipeline.pages import Image
+from tests import houses
 from tests.conftest import ROOT, broken_invariants, drop_database
 from tests.houses import House
 
 
-@pytest.fixture
-def old(server: EmbeddedServer) -> Iterator[Engine]:
-    """A database as the first release has left it."""
-    server.ensure_database("first_release")
-    engine = connect(server.url("first_release"))
+def insert_image_without_frame(connection: Connection, image: Image) -> None:
+    connection.execute(insert(item_images).values(**{name: value for name, value in vars(image).items() if name != "frame"}))
+
+
+@pytest.fixture(params=["0001", "0002"])
+def old(server: EmbeddedServer, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """A database as an earlier release has left it."""
+    monkeypatch.setattr(houses, "insert_image", insert_image_without_frame)
+    server.ensure_database("earlier_release")
+    engine = connect(server.url("earlier_release"))
     config = Config()
     config.set_main_option("script_location", str(ROOT / "migrations"))
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
+        command.upgrade(config, request.param)
     yield engine
     engine.dispose()
-    drop_database(server, "first_release")
+    drop_database(server, "earlier_release")
 
 
 JOBS = """
@@ -56,8 +64,9 @@ def test_a_queue_goes_on_after_the_upgrade(old: Engine, server: EmbeddedServer, 
     assert not is_current(old)
     upgrade(old)
     assert is_current(old)
+    assert house.execute("SELECT FROM item_images WHERE frame = 1") == 4
     claims = claim_jobs(old, 60, limit=9)
     assert {claim.item_image_id: claim.attempt_number for claim in claims} == {images[0].id: 1, images[3].id: 2}
     for claim in claims:
         end_attempt(old, claim, Category.UPSTREAM)
-    assert broken_invariants(server.url("first_release")) == {}
+    assert broken_invariants(server.url("earlier_release")) == {}

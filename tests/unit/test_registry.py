@@ -66,8 +66,8 @@ def test_presets_name_a_transcriber_that_is_there(name: str) -> None:
 @pytest.mark.parametrize(
     ("ask", "known"),
     [
-        (lambda: registry.segmentor("blla"), "kraken-blla"),
-        (lambda: check_segmentor("../model"), "kraken-blla"),
+        (lambda: registry.segmentor("blla"), "kraken-blla, kraken-blla-columns"),
+        (lambda: check_segmentor("../model"), "kraken-blla, kraken-blla-columns"),
         (lambda: registry.transcriber("gemini", MODEL), "local"),
         (lambda: check_transcriber("Local", MODEL), "local"),
     ],
