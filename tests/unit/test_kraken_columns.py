@@ -124,7 +124,7 @@ def test_few_lines_by_themselves_are_taken_as_they_were_detected() -> None:
     headline = [line(50, 900, 60)]
     found, blla = segment(headline + LEFT + RIGHT, detected(headline + LEFT + RIGHT))
     assert len(blla.shown) == 2
-    assert [shape.box for shape in found][0] == (50, 38, 850, 28)
+    assert found[0].box == (50, 38, 850, 28)
     assert baselines(found)[1:] == baselines(LEFT + RIGHT)
 
 
