@@ -19,7 +19,7 @@ from typing import Any
 from scribe_pipeline.metrics import GroundTruthLine, Line, PageScore, evaluate, read_ground_truth
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".jp2", ".webp"}
-RECALL_LOSS = 0.02
+RECALL_LOSS = ORDER_LOSS = 0.02
 GOOD_CER = 0.03  # up to here an error more is seen; above it a recogniser's mood moves the rate by points
 CER_GAIN_GOOD, CER_GAIN_POOR = 0.005, 0.05
 
@@ -68,6 +68,9 @@ def regressions(score: PageScore, baseline: dict[str, str]) -> Iterator[str]:
     """What is worse than the baseline's row allows; its values are rounded, and '-' where there is none."""
     if baseline["recall"] != "-" and round(float(baseline["recall"]) - score.recall, 6) > RECALL_LOSS:
         yield f"recall {score.recall:.3f}, baseline {baseline['recall']} less {RECALL_LOSS}"
+    order = score.order_tau if baseline["order_tau"] != "-" else None
+    if order is not None and round(float(baseline["order_tau"]) - order, 6) > ORDER_LOSS:
+        yield f"order {order:.3f}, baseline {baseline['order_tau']} less {ORDER_LOSS}"
     if baseline["cer"] == "-":
         return
     allowed = CER_GAIN_GOOD if float(baseline["cer"]) <= GOOD_CER else CER_GAIN_POOR

@@ -263,6 +263,13 @@ def test_recall_may_fall_by_two_hundredths(accuracy: ModuleType, scans: Path, re
     assert run(accuracy, scans, recall, "0.0000") == code
 
 
+@pytest.mark.parametrize(("swapped", "code"), [(False, 0), (True, 1)])
+def test_order_may_not_be_lost(accuracy: ModuleType, scans: Path, swapped: bool, code: int) -> None:
+    lines = [annotation(line) for line in column("abcdefghij", "klmnopqrst")]
+    export(scans, "a", *(reversed(lines) if swapped else lines))
+    assert run(accuracy, scans, "1.000", "0.0000") == code
+
+
 def test_text_that_is_gone_fails(accuracy: ModuleType, scans: Path, capsys: pytest.CaptureFixture[str]) -> None:
     export(scans, "a")
     assert run(accuracy, scans, "0.000", "0.4000") == 1
