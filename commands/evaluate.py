@@ -38,6 +38,7 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Measure how well a context reads scans whose ground truth, ALTO or PAGE, lies beside them: page.xml for page.jpg.
+    Of a TIFF with several pages, the first is evaluated.
 
     Lines are the same from an IoU of 0.5. The columns: lines of the ground truth and found; recall and precision of lines; the
     share of their area that was found; reading order as Kendall's tau, and as the share of lines that are followed by the next

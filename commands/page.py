@@ -76,6 +76,6 @@ def export(
     if to is None:
         sys.stdout.buffer.write(exports[names[0]])
     else:
-        place = (image.label, image.frame)
+        place = (image.file, image.frame)
         for file in write_files(to, export_stems([place])[place], exports):
             typer.echo(file)

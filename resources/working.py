@@ -12,7 +12,7 @@ from scribe_pipeline.engines import EnginePool, ImageLimits
 from scribe_pipeline.ingest import IngestSettings, RefusedFile, SegmentedPage
 from scribe_pipeline.jobs import TranscribedPage
 from scribe_pipeline.pages import Image
-from scribe_pipeline.storage import store_url
+from scribe_pipeline.storage import BlobStore, open_store, store_url
 
 
 class Progress(Protocol):
@@ -70,6 +70,7 @@ def resource_defs() -> dict[str, object]:
     return {
         "settings": _settings,
         "database": _database,
+        "store": _store,
         "pool": _pool,
         "progress": SilentProgress(),
         "io_manager": dg.mem_io_manager,
@@ -88,6 +89,11 @@ def _database(context: dg.InitResourceContext) -> Iterator[Engine]:
         yield engine
     finally:
         engine.dispose()
+
+
+@dg.resource(required_resource_keys={"settings"})
+def _store(context: dg.InitResourceContext) -> BlobStore:
+    return open_store(store_url(context.resources.settings))
 
 
 @dg.resource(required_resource_keys={"settings"})

@@ -91,11 +91,15 @@ WHERE batch.status = 'canceled' AND (
     OR EXISTS (SELECT FROM transcription_jobs AS job JOIN annotation_page_revisions AS revision ON revision.job_id = job.id
                WHERE job.batch_id = batch.id AND revision.created_at > batch.finished_at));
 
--- I10 an object that a canceled batch has stored belongs to an image or waits to be removed
+-- I10 an object of a file that failed or was canceled belongs to an image or waits to be removed
 SELECT file.batch_id, file.sequence, file.object_key FROM ingest_batch_files AS file
 LEFT JOIN item_images AS image ON image.object_key = file.object_key
 LEFT JOIN resource_cleanup_outbox AS cleanup ON cleanup.kind = 'upload_blob' AND cleanup.resource_key = file.object_key
-WHERE file.status = 'canceled' AND file.object_key IS NOT NULL AND image.id IS NULL AND cleanup.id IS NULL;
+WHERE file.status IN ('failed', 'canceled') AND file.object_key IS NOT NULL AND image.id IS NULL AND cleanup.id IS NULL;
+
+-- I10 an object that an image holds does not wait to be removed
+SELECT image.id FROM item_images AS image
+JOIN resource_cleanup_outbox AS cleanup ON cleanup.kind = 'upload_blob' AND cleanup.resource_key = image.object_key;
 
 -- the current baseline of an image is one of its own
 SELECT pointer.item_image_id FROM current_ocr_runs AS pointer

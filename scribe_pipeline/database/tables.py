@@ -5,7 +5,7 @@ Constraints, defaults, indexes and triggers belong to the migrations alone; a te
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, FetchedValue, Float, Integer, MetaData, Table, Text, Uuid
+from sqlalchemy import BigInteger, Boolean, Column, FetchedValue, Float, Integer, MetaData, Table, Text, Uuid, column, table
 from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP, TSVECTOR
 
 metadata = MetaData()
@@ -321,5 +321,8 @@ page_exports = Table(
     Column("size_bytes", BigInteger, nullable=False),
     _time("created_at"),
 )
+
+# A view, and so none of the metadata's tables: those can be written to.
+item_image_stages = table("item_image_stages", column("item_image_id"), column("stage"))
 
 sensor_heartbeats = Table("sensor_heartbeats", metadata, _text("name", key=True), _time("ticked_at"))

@@ -83,10 +83,11 @@ def reading_order(blocks: Rectangles) -> list[int]:
     shares = np.minimum(right[:, None], right) - np.maximum(left[:, None], left) > _overlap_allowed(left, right)
     before = shares & (middle[:, None] < middle)
     beside = ~shares & ((left + right)[:, None] < left + right)
-    for over in range(len(blocks)):
-        reaches = shares[over][:, None] & shares[over]
-        lower, upper = np.minimum(middle[:, None], middle), np.maximum(middle[:, None], middle)
-        beside &= ~(reaches & (lower < middle[over]) & (middle[over] < upper))
+    lower, upper = np.minimum(middle[:, None], middle), np.maximum(middle[:, None], middle)
+    for over in np.flatnonzero(shares.sum(axis=1) > 2):  # itself and two others
+        reached = np.flatnonzero(shares[over])
+        pairs = np.ix_(reached, reached)
+        beside[pairs] &= ~((lower[pairs] < middle[over]) & (middle[over] < upper[pairs]))
     return _topological(before | beside, middle)
 
 
@@ -134,7 +135,7 @@ def line_pitch(lines: Rectangles, blocks: Sequence[Lines]) -> float:
 def make_tiles(lines: Rectangles, blocks: Sequence[Lines]) -> list[Lines]:
     """Return groups of at most `MOST_TILE_LINES` lines, in order: blocks that follow one another in a column go together.
 
-    No line that belongs to another tile has its middle in the rectangle around a tile's lines.
+    Blocks are not put together over what belongs to others.
     """
     tiles: list[Lines] = []
     for block in blocks:

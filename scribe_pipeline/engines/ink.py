@@ -12,7 +12,7 @@ from scribe_pipeline.engines.containers import LineShape
 from scribe_pipeline.engines.images import Pixels
 
 # An outline is drawn in if it is so many times as high as the room that its line needs; what is left around that, as its share.
-_LOOSE, _MARGIN = 1.5, 0.04
+_LOOSE, _MARGIN = 1.52, 0.04
 # Of the page's lines, so many in a hundred need no more room than is usual.
 _MOST = 75
 # A row or column of pixels belongs to the text if it has this share of the ink of the fullest one; less is a speckle.
@@ -32,21 +32,32 @@ class _Ink:
 def draw_in(lines: Sequence[LineShape], page: Pixels) -> list[LineShape]:
     """Return the lines with outlines drawn in to their ink where they are far higher; (height, width, 3) is the page.
 
-    A line without ascenders or descenders keeps the room that the page's lines usually need for theirs.
+    A line without ascenders or descenders keeps the room that the page's lines usually need for theirs. Where most outlines are
+    as high, that is how the page is drawn, and all stay.
     """
     inks = [_ink(line, page) for line in lines]
     seen = [(ink.above, ink.below) for ink in inks if ink is not None]
-    usual_above, usual_below = np.percentile(seen, _MOST, axis=0) if seen else (0.0, 0.0)
-    drawn = []
-    for line, ink in zip(lines, inks, strict=True):
-        if ink is not None:
-            above, below = max(ink.above, usual_above), max(ink.below, usual_below)
-            if line.box[3] > _LOOSE * (above + below):
-                margin = _MARGIN * (above + below)
-                middle = _baseline_height(line)
-                line = _within(line, (ink.left - margin, middle - above - margin, ink.right + margin, middle + below + margin))
-        drawn.append(line)
-    return drawn
+    if not seen:
+        return list(lines)
+    rooms = np.maximum([(0, 0) if ink is None else (ink.above, ink.below) for ink in inks], np.percentile(seen, _MOST, axis=0))
+    loose = [line.box[3] > _LOOSE * room.sum() for line, room in zip(lines, rooms, strict=True)]
+    if 2 * sum(loose) > len(lines):
+        return list(lines)
+    return [
+        _drawn_in(line, ink, *room) if ink is not None and is_loose else line
+        for line, ink, room, is_loose in zip(lines, inks, rooms, loose, strict=True)
+    ]
+
+
+def _drawn_in(line: LineShape, ink: _Ink, above: float, below: float) -> LineShape:
+    """Return the line with its outline cut to its ink and the room over and under its baseline, if a whole outline is left."""
+    margin, middle = _MARGIN * (above + below), _baseline_height(line)
+    room = box(ink.left - margin, middle - above - margin, ink.right + margin, middle + below + margin)
+    part = Polygon(line.polygon).buffer(0).intersection(room)
+    if not isinstance(part, Polygon) or part.is_empty:
+        return line
+    outline = tuple((round(x), round(y)) for x, y in part.exterior.coords[:-1])
+    return LineShape(line.baseline, outline) if len(set(outline)) > 2 else line
 
 
 def _ink(line: LineShape, page: Pixels) -> _Ink | None:
@@ -72,12 +83,3 @@ def _extent(counts: NDArray[np.int64]) -> tuple[int, int]:
 
 def _baseline_height(line: LineShape) -> float:
     return float(np.mean([y for _, y in line.baseline]))
-
-
-def _within(line: LineShape, edges: tuple[float, float, float, float]) -> LineShape:
-    """Return the line with its outline cut to a rectangle, unless hardly any of it would be left."""
-    part = Polygon(line.polygon).buffer(0).intersection(box(*edges))
-    if not isinstance(part, Polygon) or part.is_empty:
-        return line
-    outline = tuple((round(x), round(y)) for x, y in part.exterior.coords[:-1])
-    return LineShape(line.baseline, outline) if len(set(outline)) > 2 else line

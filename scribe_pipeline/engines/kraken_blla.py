@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
@@ -21,6 +21,8 @@ _MIN_STRIP_PITCH, _MAX_STRIP_PITCH = 15.0, 120.0
 
 class KrakenBlla:
     """A segmentor; loading it takes seconds, so a process keeps one."""
+
+    wheel_models: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         import torch

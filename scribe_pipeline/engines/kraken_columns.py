@@ -6,6 +6,7 @@ whole is given to it as a whole. What it does not find of the text that is there
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +26,14 @@ from scribe_pipeline.engines.columns import (
 from scribe_pipeline.engines.containers import LineShape
 from scribe_pipeline.engines.ink import draw_in
 from scribe_pipeline.engines.kraken_blla import KrakenBlla, clip_line
-from scribe_pipeline.engines.text_detector import TextDetector
+from scribe_pipeline.engines.text_detector import DETECTOR_MODEL, TextDetector
 
 MODEL_HEIGHT = 1800
 # Lines that one input can hold, how far apart (in the model's pixels) they are shown in a tile, and how far apart is too far for a
 # picture that is enlarged.
 _MOST_LINES, _PITCH, _MOST_PITCH = 64, 50, 120
 # Fewer lines are taken as the detector found them.
-_LEAST_TILE_LINES = 3
+_LEAST_TILE_LINES = 4
 # Of its width, how much of a detected line another must cover to be it, and how little to be something else.
 _SAME, _OTHER = 0.7, 0.3
 # A detected outline is higher than its text by about this share of its height, at either edge.
@@ -43,6 +44,8 @@ _SAMPLES = 50
 
 class KrakenColumns:
     """A segmentor; loading it takes seconds, so a process keeps one."""
+
+    wheel_models: ClassVar[tuple[str, ...]] = (DETECTOR_MODEL,)
 
     def __init__(self, detector: TextDetector | None = None, blla: KrakenBlla | None = None) -> None:
         self._detector = detector or TextDetector()
@@ -55,13 +58,14 @@ class KrakenColumns:
 
     def _lines(self, picture: Image.Image) -> Sequence[LineShape]:
         quads = self._detector.find(picture)
+        quads = quads[~_upright(quads)]
         boxes = rectangles(quads)
         blocks = find_blocks(boxes)
         if len(boxes) <= _MOST_LINES and not has_columns(boxes, blocks):
             return self._whole(picture, quads, line_pitch(boxes, blocks))
         found: list[LineShape] = []
         for tile in make_tiles(boxes, blocks):
-            lines = self._tile(picture, quads, boxes, tile) if len(tile) > _LEAST_TILE_LINES else []
+            lines = self._tile(picture, quads, boxes, tile) if len(tile) >= _LEAST_TILE_LINES else []
             found += _in_rows(_completed(lines, quads[list(tile)], picture))
         return found
 
@@ -123,12 +127,17 @@ def _samples(line: LineShape) -> tuple[NDArray[np.float64], NDArray[np.float64]]
     return x, np.interp(x, points[:, 0], points[:, 1])
 
 
+def _upright(quads: Quads) -> NDArray[np.bool_]:
+    """Return which outlines stand upright: they are of no horizontal text."""
+    height = np.linalg.norm(quads[:, 3] - quads[:, 0], axis=1)
+    upright: NDArray[np.bool_] = height > _UPRIGHT * np.linalg.norm(quads[:, 1] - quads[:, 0], axis=1)
+    return upright
+
+
 def _drawn(quads: Quads, picture: Image.Image) -> list[LineShape]:
-    """Return detected outlines as lines; those that stand upright are none of horizontal text."""
+    """Return detected outlines as lines."""
     lines = []
     for top_left, top_right, bottom_right, bottom_left in quads:
-        if np.linalg.norm(bottom_left - top_left) > _UPRIGHT * np.linalg.norm(top_right - top_left):
-            continue
         baseline = [low + _OUTLINE_MARGIN * (high - low) for low, high in ((bottom_left, top_left), (bottom_right, top_right))]
         line = clip_line(baseline, [top_left, top_right, bottom_right, bottom_left], picture.width, picture.height)
         lines += [line] if line is not None else []

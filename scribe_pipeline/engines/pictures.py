@@ -129,7 +129,10 @@ def _decode_webp(data: bytes) -> Image.Image:
     # Pillow decodes a WebP as one of many frames and needs twice as much memory.
     import cv2
 
-    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    try:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    except cv2.error:
+        pixels = None
     if pixels is None:
         raise OSError("OpenCV cannot decode it")
     mode = {3: "RGB", 4: "RGBA"}[pixels.shape[2]]

@@ -2,7 +2,7 @@
 
 import functools
 from importlib import util
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from PIL import Image
 
@@ -16,9 +16,10 @@ Adapter = TypeVar("Adapter")
 
 
 class Segmentor(Protocol):
-    """Finds lines. `engine` names it and its version."""
+    """Finds lines. `engine` names it and its version, `wheel_models` the models it needs of RapidOCR's wheel."""
 
     engine: str
+    wheel_models: ClassVar[tuple[str, ...]]
 
     def segment(self, picture: Image.Image) -> tuple[LineShape, ...]:
         """Return the lines of an upright RGB page in reading order, in whole pixels inside the page."""
@@ -47,9 +48,11 @@ def transcriber_version(provider: str) -> str:
 
 def check_segmentor(model: str) -> None:
     """See that the segmentor could be loaded, without loading it. Raises ScribeError saying what to install."""
-    _entry(_SEGMENTORS, model)
+    needed = _entry(_SEGMENTORS, model).wheel_models
     if util.find_spec("kraken") is None:
         raise ScribeError(Category.UNAVAILABLE, "Kraken is not installed: pip install 'scribe-pipeline[kraken]'")
+    for name in needed:
+        model_file(name)
 
 
 def check_transcriber(provider: str, model: str) -> None:

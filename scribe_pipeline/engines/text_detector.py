@@ -19,16 +19,16 @@ _LEAST_TEXT_HEIGHT = 18
 _MOST_ENLARGED = 1.5
 # The network needs memory by the pixel: a page goes through it in strips, which overlap by more than four lines of text.
 _STRIP_PIXELS, _STRIP_OVERLAP, _LEAST_STRIP = 4_000_000, 160, 480
-_DETECTOR = "PP-OCRv6_det_small"
+DETECTOR_MODEL = "PP-OCRv6_det_small"
 
 
 class TextDetector:
     """Loading it takes a second, so a process keeps one."""
 
-    version = property(lambda self: f"{_DETECTOR} of rapidocr {metadata.version('rapidocr')}")
+    version = property(lambda self: f"{DETECTOR_MODEL} of rapidocr {metadata.version('rapidocr')}")
 
     def __init__(self) -> None:
-        self._rapidocr = load_rapidocr("Det", _DETECTOR, limit_side_len=1, max_candidates=5000)
+        self._rapidocr = load_rapidocr("Det", DETECTOR_MODEL, limit_side_len=1, max_candidates=5000)
         # it would make large pages smaller by itself
         self._rapidocr.max_side_len, self._rapidocr.min_side_len = 10**6, 1
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, column, func, insert, select, table
+from sqlalchemy import Connection, Engine, func, insert, select
 
 from scribe_pipeline.database import in_transaction, lock
-from scribe_pipeline.database.tables import annotation_pages, ingest_batch_files, item_images, page_exports
+from scribe_pipeline.database.tables import annotation_pages, ingest_batch_files, item_image_stages, item_images, page_exports
 from scribe_pipeline.exports.committed import committed_page
 from scribe_pipeline.exports.formats import FORMATS, render
 from scribe_pipeline.pages import Image
@@ -21,7 +21,6 @@ from scribe_pipeline.storage import Blob, BlobStore, hand_over_blobs, new_object
 # How long whoever writes an object may take until it is removed again; some seconds are enough.
 _WRITING_SECONDS = 3600
 _DUE_AT_ONCE = 100
-_stages = table("item_image_stages", column("item_image_id"), column("stage"))
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ def due_exports(engine: Engine, batch_id: UUID | None = None) -> Iterator[tuple[
     kept = select(func.count()).where(exports.item_image_id == pages.item_image_id, exports.revision == pages.revision)
     due = (
         select(pages.item_image_id, pages.revision)
-        .join(_stages, _stages.c.item_image_id == pages.item_image_id)
-        .where(_stages.c.stage == "review", kept.scalar_subquery() < len(FORMATS))
+        .join(item_image_stages, item_image_stages.c.item_image_id == pages.item_image_id)
+        .where(item_image_stages.c.stage == "review", kept.scalar_subquery() < len(FORMATS))
         .order_by(pages.item_image_id)
         .limit(_DUE_AT_ONCE)
     )
@@ -66,8 +65,8 @@ def due_exports(engine: Engine, batch_id: UUID | None = None) -> Iterator[tuple[
 def derive_exports(engine: Engine, store: BlobStore, image_id: UUID, revision: int) -> DerivedPage:
     """Make the exports of a committed revision that are not in the store yet.
 
-    Raises ScribeError: not_found if there is no such revision, too_large for a page that is no page any more, unavailable if the
-    store cannot be written to.
+    Raises ScribeError: not_found if there is no such revision, too_large for a page of more than 100,000 words or an export of
+    more than 32 MiB, unavailable if the store cannot be written to.
     """
     (image, page), there = in_transaction(
         engine,
@@ -81,6 +80,10 @@ def derive_exports(engine: Engine, store: BlobStore, image_id: UUID, revision: i
         # whoever removes the object by its key finds by it what a dead writer has left of it, too
         store.write(export.object_key, contents[export.format], claim=export.object_key)
     kept = in_transaction(engine, lambda connection: _keep(connection, image, revision, made))
+    for export in made:
+        if export not in kept:
+            # whose removal may have been over before it was written
+            store.delete(export.object_key)
     return DerivedPage(image, revision, kept)
 
 

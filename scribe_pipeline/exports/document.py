@@ -106,7 +106,7 @@ def read_document(image: Image, page: PageRevision) -> Document:
             own_words[owner].append(word)
     text_lines = [_text_line(image, *parts) for parts in zip(lines, said, own_words, strict=True)]
     return Document(
-        file=_NOT_IN_XML.sub("", image.label),
+        file=_NOT_IN_XML.sub("", image.file),
         frame=image.frame,
         width=image.width,
         height=image.height,

@@ -28,11 +28,11 @@ def write_exports(engine: Engine, folder: Path, pages: Mapping[UUID, int]) -> li
     """
     check_folder(folder)
     images = in_transaction(engine, lambda connection: load_images(connection, list(pages)))
-    stems = export_stems([(image.label, image.frame) for image in images])
+    stems = export_stems([(image.file, image.frame) for image in images])
     written = []
     for image in images:
         page = in_transaction(engine, partial(load_revision, image_id=image.id, revision=pages[image.id]))
-        written += write_files(folder, stems[image.label, image.frame], render(image, page))
+        written += write_files(folder, stems[image.file, image.frame], render(image, page))
     return written
 
 

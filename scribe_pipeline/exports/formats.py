@@ -51,7 +51,7 @@ def check_formats(names: Iterable[str]) -> None:
 def render(image: Image, page: PageRevision, names: Iterable[str] = tuple(FORMATS)) -> dict[str, bytes]:
     """Return the exports of a committed revision of the image's page by the names of their formats.
 
-    Raises ScribeError (too_large) for an export of more than 32 MiB.
+    Raises ScribeError (too_large) for a page of more than 100,000 words, or an export of more than 32 MiB.
     """
     document = read_document(image, page)
     exports = {name: FORMATS[name].write(document) for name in names}

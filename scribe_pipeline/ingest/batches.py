@@ -171,7 +171,7 @@ def list_batches(connection: Connection) -> list[BatchListing]:
             batches.c.id,
             items.c.name,
             contexts.c.name,
-            func.count(files.c.sequence.distinct()),
+            func.count(files.c.sequence),
             batches.c.status,
             batches.c.created_at,
         )

@@ -1,7 +1,7 @@
 """Statements on the files of a batch as work: who works on a file, and how a worker's claim on it ends."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -13,11 +13,14 @@ from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest.batches import OPEN_BATCH, OPEN_FILE
 from scribe_pipeline.ingest.names import page_in_words, page_label
 from scribe_pipeline.ingest.validation import FurtherPage
+from scribe_pipeline.storage import Blob, hand_over_blobs
 
 batches, files = ingest_batches, ingest_batch_files
 
 _RETRY_SECONDS = 5
 _MAX_ERROR = 1024
+# No worker that lost its claim is still storing a scan after so long.
+_WRITING_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,9 @@ def claim_file(engine: Engine, batch_id: UUID, lease_seconds: float, *, stored: 
         )
         if row.attempt_count >= row.max_attempts:
             name = row.filename if row.frame == 1 else page_in_words(row.filename, row.frame)
-            reason = f"{name} was given up: its worker vanished {row.attempt_count} times"
+            reason = without_result(f"{name} was given up: its worker vanished {row.attempt_count} times", row)
             _write(connection, this, _failed(Category.ATTEMPTS_EXHAUSTED, reason))
+            _hand_over_object(connection, row)
             return GivenUp(
                 page_label(row.filename, row.frame), reason, claim_name(batch_id, row.sequence, row.frame), row.object_key
             )
@@ -126,9 +130,18 @@ def renew_file(engine: Engine, claim: FileClaim) -> bool:
     return in_transaction(engine, lambda connection: renew(connection, files, claim.lease, claim.fence))
 
 
-def note_object(engine: Engine, claim: FileClaim, object_key: str | None) -> None:
-    """Write down which object this claim is about to store. Raises ScribeError (lease_lost)."""
-    in_transaction(engine, lambda connection: write_file(connection, claim, {"object_key": object_key}))
+def note_object(engine: Engine, claim: FileClaim, object_key: str | None) -> FileClaim:
+    """Write down which object this claim is about to store, and return the claim with it. Raises ScribeError (lease_lost).
+
+    The object of the claim before is handed to the cleanup outbox: its worker may store it even now.
+    """
+
+    def note(connection: Connection) -> None:
+        write_file(connection, claim, {"object_key": object_key})
+        _hand_over_object(connection, claim)
+
+    in_transaction(engine, note)
+    return replace(claim, object_key=object_key)
 
 
 def write_file(connection: Connection, claim: FileClaim, values: Mapping[str, Any]) -> None:
@@ -161,6 +174,8 @@ def end_file_attempt(
 ) -> bool:
     """Give the file back for a retry if one can help and is left, or fail it and add its further pages; True if it failed.
 
+    What a file that failed has in the store and no image holds is handed to the cleanup outbox.
+
     Raises ScribeError (lease_lost).
     """
 
@@ -175,9 +190,23 @@ def end_file_attempt(
             return False
         write_file(connection, claim, _failed(category, message))
         add_pages(connection, claim, further)
+        _hand_over_object(connection, claim)
         return True
 
     return in_transaction(engine, end)
+
+
+def without_result(message: str, file: Any) -> str:
+    """Return why a file (a claim, or its row) came to no result; of a TIFF, that nobody knows what is behind its first page."""
+    if file.frame > 1 or file.item_image_id is not None or not (file.object_key or "").endswith(".tiff"):
+        return message
+    return f"{message}; its other pages, if it has any, were not looked at"
+
+
+def _hand_over_object(connection: Connection, file: Any) -> None:
+    """Have the object of a file (a claim, or its row) removed, unless it is an image's."""
+    if file.object_key is not None and file.item_image_id is None:
+        hand_over_blobs(connection, [Blob(file.workspace_id, file.object_key, file.size_bytes)], _WRITING_SECONDS)
 
 
 def _failed(category: Category, message: str) -> dict[str, object]:

@@ -82,7 +82,8 @@ def local_path(uri: str) -> Path:
 
 
 def _printable(name: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
+    # a backslash is escaped too, so that no two names become the same
+    return "".join(char if char.isprintable() and char != "\\" else char.encode("unicode_escape").decode() for char in name)
 
 
 @contextmanager
@@ -98,7 +99,7 @@ def _look(path: Path, found: dict[Path, str], passed_over: list[str]) -> None:
     if path.is_dir():
         for file in _files_below(path):
             name = file.relative_to(path).as_posix()
-            if _looks_like_image(file):
+            if file.is_file() and _looks_like_image(file):
                 found.setdefault(file.resolve(), name)
             else:
                 passed_over.append(name)
@@ -110,12 +111,12 @@ def _look(path: Path, found: dict[Path, str], passed_over: list[str]) -> None:
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """Return the files in a folder at any depth, in natural order; hidden ones are left out."""
+    """Return the files in a folder at any depth, and links that lead nowhere, in natural order; hidden ones are left out."""
     files = []
     for parent, folders, names in os.walk(folder, onerror=_refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         files += [Path(parent, name) for name in names if not name.startswith(".")]
-    files = sorted(path for path in files if path.is_file())
+    files = sorted(path for path in files if path.is_file() or path.is_symlink())
     return natsorted(files, key=lambda path: path.relative_to(folder).as_posix(), alg=ns.IGNORECASE)
 
 

@@ -34,7 +34,6 @@ class PageReport:
     message: str | None
     first_words: str
     seconds: float
-    payload: str | None
 
     @property
     def label(self) -> str:
@@ -93,5 +92,4 @@ def _report(row: Any) -> PageReport:
         message=row.job_error or row.error,
         first_words=next((line.text for line in lines if line.text), ""),
         seconds=segmentation.get("seconds", 0.0) + float(row.seconds or 0),
-        payload=row.payload,
     )

@@ -43,7 +43,9 @@ class CheckedPage:
 
 
 def validate_page(source: PageSource, limits: ImageLimits, store_url: str, key: str | None, claim: str) -> CheckedPage:
-    """Check a page and store its bytes under `key`; a damaged page 1 does not harm the others.
+    """Check a page and store its bytes under `key`; a page 1 that is refused as damaged does not harm the others.
+
+    One that ends the process does: nobody learns of the others then.
 
     Raises ScribeError for a file that is not there as it was declared or has too many pages, and for a store that is not there.
     """

@@ -23,6 +23,7 @@ from scribe_pipeline.ingest.claims import (
     end_file_attempt,
     note_object,
     renew_file,
+    without_result,
     write_file,
 )
 from scribe_pipeline.ingest.collect import local_path
@@ -113,12 +114,12 @@ class ValidationSource:
             extension = image_extension(_first_bytes(claim.source_uri)) if claim.frame == 1 else "tiff"
             key = extension and new_object_key(claim.content_sha256, extension)
             try:
-                note_object(settings.engine, claim, key)
+                claim = note_object(settings.engine, claim, key)
             except ScribeError as error:
                 if error.category is not Category.LEASE_LOST:
                     raise
                 continue
-            return [ValidationUnit(self, claim, key)]
+            return [ValidationUnit(self, claim)]
         return []
 
     def clear(self, claim_name: str, object_key: str | None) -> None:
@@ -133,12 +134,11 @@ class ValidationUnit(_FileUnit):
 
     task = staticmethod(validate_page)
 
-    def __init__(self, source: ValidationSource, claim: FileClaim, key: str | None) -> None:
+    def __init__(self, source: ValidationSource, claim: FileClaim) -> None:
         super().__init__(source.settings, claim)
         page = PageSource(claim.filename, claim.source_uri, claim.frame, claim.content_sha256)
-        self.arguments = (page, source.settings.limits, source.settings.store_url, key, claim.claim_name)
+        self.arguments = (page, source.settings.limits, source.settings.store_url, claim.object_key, claim.claim_name)
         self._source = source
-        self._key = key
 
     def finish(self, result: CheckedPage) -> None:
         """Add the image and put its file in line for segmentation, in one transaction; a file's further pages with it."""
@@ -169,11 +169,11 @@ class ValidationUnit(_FileUnit):
 
     def fail(self, category: Category, message: str) -> None:
         """Give the file back for a retry, or refuse it and leave nothing of it in the store."""
-        self._end(category, message, ())
+        self._end(category, without_result(message, self._claim) if category.retryable else message, ())
 
     def _end(self, category: Category, message: str, further: Sequence[FurtherPage]) -> None:
         if end_file_attempt(self._settings.engine, self._claim, category, message, further):
-            self._source.clear(self._claim.claim_name, self._key)
+            self._source.clear(self._claim.claim_name, self._claim.object_key)
             self._source.on_further(len(further))
             self._source.on_refused(RefusedFile(self._claim.label, category, message))
 
@@ -186,7 +186,7 @@ class ValidationUnit(_FileUnit):
             sequence=claim.sequence,
             frame=claim.frame,
             label=claim.label,
-            object_key=str(self._key),
+            object_key=str(claim.object_key),
             sha256=claim.content_sha256,
             storage_bytes=claim.size_bytes,
             media_type=facts.media_type,

@@ -18,6 +18,8 @@ Points = tuple[tuple[float, float], ...]
 
 # ALTO gives lengths in a unit of paper without the scan's resolution; 300 dpi is what such files are made at.
 _PIXELS_PER_UNIT = {"pixel": 1.0, "mm10": 300 / 254, "inch1200": 300 / 1200}
+# No page has a place so many pixels from its corner.
+_FARTHEST = 200_000
 _MAX_DISTORTION = 1.02  # of the page's sides against the image's; more than rounding makes is another page, or a turned one
 
 
@@ -55,20 +57,21 @@ def read_ground_truth(path: Path, size: tuple[int, int] | None = None) -> tuple[
     try:
         lines = tuple(read(root))
         across, down = _scale(root, width, height, size)
+        lines = tuple(
+            replace(
+                line,
+                polygon=_scaled(line.polygon, across, down),
+                baseline=None if line.baseline is None else _scaled(line.baseline, across, down),
+            )
+            for line in lines
+        )
     except ValueError:
         problem = "a text line, unit or size that cannot be read"
         raise ScribeError(Category.DAMAGED, f"{path.name} has {problem}; export it again.") from None
     if size is not None and not 1 / _MAX_DISTORTION <= across / down <= _MAX_DISTORTION:
         problem = f"is the ground truth of a page of another shape than its image of {size[0]:,} x {size[1]:,} pixels"
         raise ScribeError(Category.DAMAGED, f"{path.name} {problem}; put it beside the image that it was made from.")
-    return tuple(
-        replace(
-            line,
-            polygon=_scaled(line.polygon, across, down),
-            baseline=None if line.baseline is None else _scaled(line.baseline, across, down),
-        )
-        for line in lines
-    )
+    return lines
 
 
 def _scale(root: etree._Element, width: str, height: str, size: tuple[int, int] | None) -> tuple[float, float]:
@@ -162,4 +165,7 @@ def _points(value: str, at_least: int) -> Points:
 
 
 def _scaled(points: Points, across: float, down: float) -> Points:
-    return tuple((x * across, y * down) for x, y in points)
+    scaled = tuple((x * across, y * down) for x, y in points)
+    if not all(abs(number) <= _FARTHEST for point in scaled for number in point):  # nor is a NaN
+        raise ValueError(points)
+    return scaled

@@ -66,7 +66,10 @@ def draw_evaluation(picture: Image.Image, found: Sequence[Line], truth: Sequence
 
 
 def draw_measures(pages: Mapping[str, Mapping[str, float | None]], measures: Mapping[str, str]) -> bytes:
-    """Return a JPEG with a group of bars a page, from 0 to 1; `measures` maps names of measures to what the legend calls them."""
+    """Return a JPEG with a group of bars a page, from 0 to 1, and a '-' for what is not measured.
+
+    `measures` maps names of measures to what the legend calls them.
+    """
     font = ImageFont.load_default(13)
     colours = dict(zip(measures, (_GREEN, _PURPLE, _VERMILION, _BLUE), strict=False))
     step = len(measures) * _BAR_HEIGHT + _MARGIN
@@ -76,7 +79,11 @@ def draw_measures(pages: Mapping[str, Mapping[str, float | None]], measures: Map
         draw.text((_LABEL_WIDTH - _MARGIN, row * step + step / 2), _shortened(page), fill=_INK, font=font, anchor="rm")
         for place, measure in enumerate(measures):
             top = row * step + _MARGIN / 2 + place * _BAR_HEIGHT
-            length = _BAR_WIDTH * min(1.0, max(0.0, values[measure] or 0.0))
+            value = values[measure]
+            if value is None:
+                draw.text((_LABEL_WIDTH + _BAR_HEIGHT, top + _BAR_HEIGHT / 2), "-", fill=colours[measure], font=font, anchor="mm")
+                continue
+            length = _BAR_WIDTH * min(1.0, max(0.0, value))
             draw.rectangle((_LABEL_WIDTH, top, _LABEL_WIDTH + length, top + _BAR_HEIGHT - 2), fill=colours[measure])
     draw.line([(_LABEL_WIDTH, 0), (_LABEL_WIDTH, chart.height)], fill=_INK)
     draw.line([(_LABEL_WIDTH + _BAR_WIDTH, 0), (_LABEL_WIDTH + _BAR_WIDTH, chart.height)], fill=(200, 200, 200))
@@ -98,7 +105,7 @@ def _start(points: Sequence[Point]) -> Point:
 
 
 def _outline(draw: ImageDraw.ImageDraw, points: Sequence[Point], stroke: _Stroke) -> None:
-    if len(points) < 3:
+    if len(set(points)) < 3:
         return
     if stroke.dash is None:
         draw.polygon(points, outline=stroke.colour, width=stroke.width)

@@ -14,6 +14,7 @@ from typing import Any
 from scribe_pipeline.contexts import ContextSnapshot
 from scribe_pipeline.engines import (
     EnginePool,
+    ImageFacts,
     ImageLimits,
     LineText,
     ProcessExpired,
@@ -33,9 +34,11 @@ from scribe_pipeline.metrics.groundtruth import GroundTruthLine, read_ground_tru
 
 @dataclass(frozen=True)
 class _Scan:
+    """A scan, and the file with its ground truth if that has lines."""
+
     name: str
     path: Path
-    truth: tuple[GroundTruthLine, ...]
+    truth: Path | None
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,10 @@ class EvaluatedPage:
 def evaluate_recipe(
     pool: EnginePool, recipe: ContextSnapshot, scans: Mapping[str, Path], limits: ImageLimits
 ) -> Iterator[EvaluatedPage | FailedPage]:
-    """Look at scans, given by the names that reports call them; then evaluate and yield each as it is done, those at fault first.
+    """Look for the ground truth of scans, given by the names that reports call them; then evaluate and yield each as it is done.
 
-    The ground truth of a scan is the ALTO or PAGE file beside it that is called like it, with the extension .xml.
+    The ground truth of a scan is the ALTO or PAGE file beside it that is called like it, with the extension .xml. Pages
+    whose ground truth cannot be read come first. Scans are opened in the pool alone: whatever is wrong with one costs one page.
 
     Raises ScribeError at once: unavailable or snapshot_invalid for an engine that is not there, failed_precondition if no page has
     ground truth. A caller that gives up half-way has to stop the pool.
@@ -80,18 +84,18 @@ def evaluate_recipe(
     failed: list[FailedPage] = []
     for name, path in scans.items():
         try:
-            pages.append(_Scan(name, path, _truth_beside(name, path, limits)))
+            pages.append(_Scan(name, path, _truth_beside(path)))
         except ScribeError as error:
             failed.append(FailedPage(name, error.message))
     if not any(page.truth for page in pages):
         needed = "put ALTO or PAGE XML with lines beside each scan, called like it (page.jpg, page.xml)"
         problem = failed[0].message if failed else needed
         raise ScribeError(Category.FAILED_PRECONDITION, f"there is no ground truth to evaluate with: {problem}")
-    return _work(pool, recipe, pages, failed)
+    return _work(pool, recipe, pages, failed, limits)
 
 
 def _work(
-    pool: EnginePool, recipe: ContextSnapshot, pages: Sequence[_Scan], failed: Sequence[FailedPage]
+    pool: EnginePool, recipe: ContextSnapshot, pages: Sequence[_Scan], failed: Sequence[FailedPage], limits: ImageLimits
 ) -> Iterator[EvaluatedPage | FailedPage]:
     """Keep the pool busy; what has ended is handed out while the next pages are worked on."""
     waiting = deque(pages)
@@ -100,7 +104,7 @@ def _work(
     while True:
         while waiting and pool.idle:
             page = waiting.popleft()
-            ticket = pool.submit(read_scan, page.path, recipe)
+            ticket = pool.submit(read_scan, page.name, page.path, recipe, limits)
             held[ticket.future] = ticket, page
         yield from ended
         if not held:
@@ -120,31 +124,39 @@ def total_of(pages: Sequence[EvaluatedPage | FailedPage]) -> tuple[PageScore, fl
     return pooled([score for score, _ in scored]), fmean(seconds for _, seconds in scored)
 
 
-def read_scan(path: Path, recipe: ContextSnapshot) -> tuple[Segmentation, Reading]:
-    """Find the lines of a scan and read them, as the main job does. Runs in a worker process. Raises ScribeError."""
-    folder, name = str(path.parent), path.name
-    segmentation = segment(folder, name, recipe.segmentation_model, False)
-    if len(segmentation.lines) > recipe.segment_cap:
-        counts = f"{len(segmentation.lines):,} lines, more than the {recipe.segment_cap:,} that the context allows"
-        raise ScribeError(Category.TOO_MANY_SEGMENTS, f"it has {counts}")
-    return segmentation, transcribe(folder, name, recipe.transcription_provider, recipe.transcription_model, segmentation.lines)
+def read_scan(name: str, path: Path, recipe: ContextSnapshot, limits: ImageLimits) -> tuple[ImageFacts, Segmentation, Reading]:
+    """Check a scan, find its lines and read them, as the main job does. Runs in a worker process.
 
-
-def _truth_beside(name: str, path: Path, limits: ImageLimits) -> tuple[GroundTruthLine, ...]:
+    Raises ScribeError with a sentence that names the scan.
+    """
     try:
         with path.open("rb") as file:
             facts = inspect_image(file.read(limits.max_bytes + 1), name, limits)
     except OSError as error:
         raise ScribeError(Category.UNREADABLE, f"{name} cannot be read: {error.strerror}") from None
+    folder, file_name = str(path.parent), path.name
+    try:
+        segmentation = segment(folder, file_name, recipe.segmentation_model, False)
+        if len(segmentation.lines) > recipe.segment_cap:
+            counts = f"{len(segmentation.lines):,} lines, more than the {recipe.segment_cap:,} that the context allows"
+            raise ScribeError(Category.TOO_MANY_SEGMENTS, f"it has {counts}")
+        reading = transcribe(folder, file_name, recipe.transcription_provider, recipe.transcription_model, segmentation.lines)
+    except ScribeError as error:
+        raise ScribeError(error.category, f"{name}: {error.message}") from None
+    return facts, segmentation, reading
+
+
+def _truth_beside(path: Path) -> Path | None:
     xml = path.with_suffix(".xml")
-    return read_ground_truth(xml, (facts.width, facts.height)) if xml.exists() else ()
+    return xml if xml != path and xml.exists() and read_ground_truth(xml) else None
 
 
 def _evaluated(page: _Scan, future: Future[Any]) -> EvaluatedPage | FailedPage:
     try:
-        segmentation, reading = future.result()
+        facts, segmentation, reading = future.result()
+        truth = () if page.truth is None else read_ground_truth(page.truth, (facts.width, facts.height))
     except ScribeError as error:
-        return FailedPage(page.name, f"{page.name}: {error.message}")
+        return FailedPage(page.name, error.message)
     except (ProcessExpired, CancelledError):
         return FailedPage(page.name, f"{page.name}: its worker process ended before the work was done")
     except Exception:
@@ -155,10 +167,10 @@ def _evaluated(page: _Scan, future: Future[Any]) -> EvaluatedPage | FailedPage:
     return EvaluatedPage(
         name=page.name,
         path=page.path,
-        truth=page.truth,
+        truth=truth,
         found=found,
         failed_lines=sum(isinstance(line, Category) for line in reading.lines),
         segmentor=segmentation.engine,
         seconds=segmentation.seconds + reading.seconds,
-        score=evaluate(found, page.truth) if page.truth else None,
+        score=evaluate(found, truth) if truth else None,
     )

@@ -29,6 +29,11 @@ class Image:
     canvas_uri: str
 
     @property
+    def file(self) -> str:
+        """The name of the scanned file that the image is a page of."""
+        return self.label if self.frame == 1 else self.label.removesuffix(f" ({self.frame})")
+
+    @property
     def page_id(self) -> str:
         """The id of the image's canonical AnnotationPage."""
         return f"{self.canvas_uri}/annotations"

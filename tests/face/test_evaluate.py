@@ -14,7 +14,7 @@ from PIL import Image
 from commands.evaluate import evaluate
 from definitions import build_defs
 from scribe_pipeline.config import Settings
-from scribe_pipeline.engines import LineShape, Ticket
+from scribe_pipeline.engines import ImageFacts, ImageLimits, LineShape, Ticket, inspect_image
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.metrics import NORMALISATION, NORMALISATION_NFC
 from tests.houses import THREE_LINES, FakeEngines, House, InlinePool, line_shape, png
@@ -175,6 +175,24 @@ def test_an_engine_that_fails_costs_one_page(
     assert "deep/2.png" in said.out and "1.png" not in said.out
 
 
+def test_a_decoder_that_fails_costs_one_page(
+    run: Run, scans: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R87, R167: scans are decoded by the workers alone, whatever comes of it."""
+
+    def fails_for_one(data: bytes, name: str, limits: ImageLimits) -> ImageFacts:
+        if name == "1.png":
+            raise MemoryError
+        return inspect_image(data, name, limits)
+
+    monkeypatch.setattr("scribe_pipeline.metrics.recipe.inspect_image", fails_for_one)
+    with pytest.raises(typer.Exit):
+        run(scans)
+    said = capsys.readouterr()
+    assert "Failed: 1.png: the engine failed for a reason that is not known" in said.err
+    assert "deep/2.png" in said.out and "1.png" not in said.out
+
+
 def test_a_line_that_cannot_be_read_is_found_without_text(run: Run, engines: FakeEngines, scans: Path) -> None:
     """R167: it counts as found, and all its characters as wrong."""
     engines.answer = lambda number: RuntimeError() if number == 2 else f"line {number}"
@@ -197,7 +215,7 @@ def test_a_page_with_more_lines_than_the_context_allows_fails_as_it_would(
     ("arguments", "options", "category", "words"),
     [
         (["3.png"], {}, Category.FAILED_PRECONDITION, "put ALTO or PAGE XML with lines beside each scan"),
-        (["1.xml"], {}, Category.FAILED_PRECONDITION, "1.xml is no image that can be read"),
+        (["1.xml"], {}, Category.FAILED_PRECONDITION, "put ALTO or PAGE XML with lines beside each scan"),
         (["1.png"], {"context": "diary"}, Category.INVALID_ARGUMENT, "there is no context 'diary'"),
         (["1.png"], {"workspace": "nobody"}, Category.INVALID_ARGUMENT, "there is no workspace 'nobody'"),
         (["absent.png"], {}, Category.INVALID_ARGUMENT, "absent.png is not there"),

@@ -8,6 +8,7 @@ import dagster as dg
 from definitions import build_defs
 from scribe_pipeline.config import Settings
 from scribe_pipeline.exports.document import MAX_WORDS
+from scribe_pipeline.storage import LocalBlobStore
 from tests.houses import House
 
 
@@ -70,16 +71,40 @@ def test_a_run_is_bounded(house: House) -> None:
     assert [said["pages"] for said in told(execute(house))] == [1]
 
 
-def test_one_page_stops_no_other(house: House) -> None:
-    """R92: a page that cannot be exported is named, run for run, and the others are exported."""
+def excessive_draft(house: House) -> None:
+    """A page that has too many words to be exported."""
     image = house.page()
     house.job(image)
     house.complete(house.claim(), "a " * (MAX_WORDS // 3 + 1))
+
+
+def test_one_page_stops_no_other(house: House) -> None:
+    """R92: a page that cannot be exported is named, run for run, and the others are exported."""
+    excessive_draft(house)
     drafts(house, 2)
     for pages in (2, 0):
         (said,) = told(execute(house))
         assert (said["pages"], said["refused"]) == (pages, 1)
         assert "100,000 words" in str(said["refusals"])
+
+
+def test_a_page_that_is_refused_counts_for_nothing(house: House) -> None:
+    """R92: however often a run of one page comes upon it, it makes the exports of another."""
+    excessive_draft(house)
+    drafts(house, 2)
+    for pages in (1, 1, 0):
+        (said,) = told(execute(house, limit=1))
+        assert (said["pages"], said["refused"]) == (pages, 1)
+
+
+def test_the_store_is_the_resource(house: House, tmp_path: Path) -> None:
+    """R92: exports are written to the store that the definitions were built with."""
+    drafts(house, 1)
+    settings = Settings(home=house.folder, blob_url=house.store_url)
+    defs = build_defs(settings=settings, database=house.engine, store=LocalBlobStore(tmp_path / "elsewhere"))
+    result = defs.resolve_job_def("derive_exports").execute_in_process(instance=dg.DagsterInstance.ephemeral())
+    assert [said["pages"] for said in told(result)] == [1]
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 5
 
 
 def test_a_store_that_cannot_be_written_to_is_red(house: House, tmp_path: Path) -> None:

@@ -1,16 +1,18 @@
 """What an operator reads and asks for on the command line: the six steps from readiness to audit, and never a token."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image as Picture
 
 from scribe_pipeline.database import EmbeddedServer
 from scribe_pipeline.errors import Category
 from scribe_pipeline.jobs import claim_jobs, end_attempt
 from tests.commands import scribe, scribe_json
-from tests.houses import House
+from tests.houses import FakeEngines, House, Work
 
 
 @pytest.fixture
@@ -138,6 +140,20 @@ def test_page_export(house: House, operator: dict[str, str], tmp_path: Path) -> 
         assert (stale.returncode, stale.stdout, stale.stderr.count("\n")) == (1, "", 1)
         assert f"is at revision 2, not at {number}" in stale.stderr
     assert not list((tmp_path / "stale").iterdir())
+
+
+def test_a_further_page_is_exported_by_its_number(
+    house: House, operator: dict[str, str], engines: FakeEngines, tmp_path: Path
+) -> None:
+    """R163: the exports of the second page of a file without an extension, too."""
+    scan = io.BytesIO()
+    first, second = (Picture.new("RGB", (400, 300), colour) for colour in ("white", "grey"))
+    first.save(scan, "TIFF", save_all=True, append_images=[second])
+    Work(house, house.batch({"x": scan.getvalue()}, tmp_path)).all()
+    image_id = house.value("SELECT id FROM item_images WHERE frame = 2")
+    out = tmp_path / "out"
+    listed = scribe(operator, "page", "export", str(image_id), "--revision", "2", "--to", out, "--format", "txt").stdout
+    assert listed == f"{out / 'x-2.txt'}\n"
 
 
 def test_cancel_on_the_command_line(house: House, operator: dict[str, str]) -> None:

@@ -12,7 +12,9 @@ from scribe_pipeline.ingest import (
 )
 from scribe_pipeline.ingest.claims import FileClaim, GivenUp, claim_file
 from scribe_pipeline.jobs import drain
-from tests.houses import FakeEngines, House, InlinePool, Work, line_shape, png
+from tests.houses import FakeEngines, House, InlinePool, StoppedError, Work, line_shape, png
+
+WAITING = "SELECT resource_key, storage_bytes, next_attempt_at - created_at > interval '59 minutes' FROM resource_cleanup_outbox"
 
 
 def test_the_next_claim_removes_what_a_dead_one_left(house: House, engines: FakeEngines, tmp_path: Path) -> None:
@@ -140,6 +142,45 @@ def test_a_late_stored_scan_is_removed(house: House, engines: FakeEngines, tmp_p
     with pytest.raises(ScribeError):
         late.finish(result)
     assert [path.name for path in Path(house.store_url).iterdir()] == [house.value("SELECT object_key FROM item_images")]
+
+
+def test_a_scan_that_is_stored_by_a_worker_that_dies_late_has_an_owner(house: House, engines: FakeEngines, tmp_path: Path) -> None:
+    """R51, R56: a worker that lost its claim may store its scan after the next one has cleared up, and die right then."""
+    work = Work(house, house.batch({"a.png": png()}, tmp_path))
+    source = ValidationSource(house.settings, work.batch.id, lambda _: None, work.refused.append)
+    (late,) = source.claim(1)
+    key = house.value("SELECT object_key FROM ingest_batch_files")
+    house.expire_lease("ingest_batch_files")
+    (winner,) = source.claim(1)
+    late.task(*late.arguments)
+    winner.finish(winner.task(*winner.arguments))
+    assert house.rows(WAITING) == [(key, len(png()), True)], "and the winner's own scan does not wait to be removed"
+    image = house.value("SELECT object_key FROM item_images")
+    assert {path.name for path in Path(house.store_url).iterdir()} == {key, image}
+
+
+@pytest.mark.parametrize("end", ["refused", "vanished"])
+def test_what_a_failed_file_stored_has_an_owner_before_it_is_removed(
+    house: House, engines: FakeEngines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """R51, R56: whoever fails a file may die before he has removed what is stored of it."""
+    work = Work(house, house.batch({"a.png": png()}, tmp_path))
+    house.execute("UPDATE ingest_batch_files SET max_attempts = 1")
+    source = ValidationSource(house.settings, work.batch.id, lambda _: None, work.refused.append)
+    (unit,) = source.claim(1)
+    unit.task(*unit.arguments)
+    (stored,) = (path.name for path in Path(house.store_url).iterdir())
+
+    def die(*_: object) -> None:
+        raise StoppedError
+
+    monkeypatch.setattr(source, "clear", die)
+    if end == "vanished":
+        house.expire_lease("ingest_batch_files")
+    with pytest.raises(StoppedError):
+        unit.fail(Category.DAMAGED, "a.png is damaged") if end == "refused" else source.claim(1)
+    assert house.value("SELECT status FROM ingest_batch_files") == "failed"
+    assert house.rows(WAITING) == [(stored, len(png()), True)]
 
 
 def test_an_interrupt_costs_no_attempt(house: House, tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lxml import etree
 from PIL import Image as Picture
 
 from scribe_pipeline.engines import Tiff
 from scribe_pipeline.errors import Category
 from scribe_pipeline.events import Operator
+from scribe_pipeline.exports import write_exports
 from scribe_pipeline.ingest import ValidationSource, cancel_batch, list_batches, report_batch, settle_batch
 from scribe_pipeline.ingest.work import ValidationUnit
 from scribe_pipeline.storage import open_store
@@ -77,6 +79,23 @@ def test_each_page_is_an_image_and_a_draft(house: House, engines: FakeEngines, t
         assert [listed.files for listed in list_batches(connection)] == [3]
     assert [page.label for page in report] == ["a.png", "x.tif", "x.tif (2)", "x.tif (3)", "z.png"]
     assert [(page.file, page.frame, page.status) for page in report[1:4]] == [("x.tif", n, "completed") for n in (1, 2, 3)]
+
+
+def test_exports_are_named_after_the_file_and_the_page(house: House, engines: FakeEngines, tmp_path: Path) -> None:
+    """R163: further pages are NAME-2 and so on, beside another file of that name, too; and each export names the file itself."""
+    work = Work(house, house.batch({"x.png": png(), "x.tif": tiff(3)}, tmp_path))
+    assert work.all().status == "completed"
+    heads = {row.item_image_id: 2 for row in house.rows("SELECT item_image_id FROM annotation_pages WHERE revision = 2")}
+    out = tmp_path / "out"
+    written = {path.name for path in write_exports(house.engine, out, heads)}
+    for stem, file in (("x.png", "x.png"), ("x.tif", "x.tif"), ("x.tif-2", "x.tif"), ("x.tif-3", "x.tif")):
+        names = {f"{stem}.{extension}" for extension in ("alto.xml", "page.xml", "hocr", "txt", "json")}
+        assert names <= written
+        written -= names
+        assert etree.parse(out / f"{stem}.page.xml").find(".//{*}Page").get("imageFilename") == file
+        assert etree.parse(out / f"{stem}.alto.xml").findtext(".//{*}fileName") == file
+        assert f'image "{file}";' in etree.parse(out / f"{stem}.hocr").find(".//*[@class='ocr_page']").get("title")
+    assert written == set()
 
 
 @pytest.mark.parametrize("damaged", [1, 2, 3])
@@ -166,6 +185,38 @@ def test_a_page_whose_workers_vanish_is_given_up_by_its_number(house: House, eng
     assert [(file.label, file.message) for file in work.refused] == [
         ("x.tif (2)", "x.tif, page 2, was given up: its worker vanished 3 times")
     ]
+
+
+@pytest.mark.parametrize("end", ["vanished", "crashed"])
+@pytest.mark.parametrize("name", ["x.tif", "x.png"])
+def test_a_first_page_without_a_result_says_that_nobody_saw_the_others(
+    house: House, engines: FakeEngines, tmp_path: Path, name: str, end: str
+) -> None:
+    """R87: a TIFF whose first page ends every worker may have more pages, and the sentence does not hide it."""
+    work = Work(house, house.batch({name: tiff(3) if name == "x.tif" else png()}, tmp_path))
+    house.execute("UPDATE ingest_batch_files SET max_attempts = 1")
+    unit = claimed(work)
+    if end == "crashed":
+        unit.fail(Category.UNCLASSIFIED, "its worker process ended")
+    else:
+        house.expire_lease("ingest_batch_files")
+        work.all()
+    why = {"vanished": f"{name} was given up: its worker vanished 1 times", "crashed": "its worker process ended"}[end]
+    others = "; its other pages, if it has any, were not looked at" if name == "x.tif" else ""
+    assert [file.message for file in work.refused] == [f"{why}{others}"]
+    assert house.value("SELECT error FROM ingest_batch_files") == f"{why}{others}"
+
+
+def test_a_first_page_that_is_stored_hides_no_others(house: House, engines: FakeEngines, tmp_path: Path) -> None:
+    """R87: its segmentation may end every worker: the other pages are known by then."""
+    work = Work(house, house.batch({"x.tif": tiff(2)}, tmp_path))
+    finished(work)
+    house.execute("UPDATE ingest_batch_files SET max_attempts = 1")
+    assert work.segmentation().claim(1)
+    house.expire_lease("ingest_batch_files")
+    assert work.segmentation().claim(1) == []
+    assert [file.message for file in work.refused] == ["x.tif was given up: its worker vanished 1 times"]
+    assert house.value("SELECT count(*) FROM resource_cleanup_outbox") == 0, "what an image holds stays"
 
 
 def test_a_canceled_batch_has_no_pages_left_to_do(house: House, engines: FakeEngines, tmp_path: Path) -> None:

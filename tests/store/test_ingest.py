@@ -84,13 +84,13 @@ def test_unknown_names_are_refused(house: House, tmp_path: Path, unknown: dict[s
 
 
 def test_what_a_new_database_holds(house: House) -> None:
-    """R157: workspace `default` and three contexts, `letter` the default; all begin with Kraken's lines."""
+    """R157: workspace `default` and three contexts, `letter` the default; newspapers are taken apart into columns."""
     rows = house.rows("SELECT name, is_default, segmentation_model, segment_cap FROM contexts ORDER BY name")
     assert [row[:2] for row in rows] == [("letter", True), ("manuscript", False), ("newspaper", False)]
     assert [row.segment_cap for row in rows] == [500, 500, 2000]
+    assert [row.segmentation_model for row in rows] == ["kraken-blla", "kraken-blla", "kraken-blla-columns"]
     for row in rows:
         check_segmentor(row.segmentation_model)
-        assert row.segmentation_model == "kraken-blla"
     assert house.rows("SELECT name FROM workspaces") == [("default",)]
 
 

@@ -197,6 +197,7 @@ def test_an_object_whose_removal_has_begun_is_not_referred_to(house: House, remo
     image = draft(house)
     late = Interrupting(house, lambda: house.execute(f"{removal} WHERE resource_key LIKE '%.hocr'"))
     assert [export.format for export in derive(house, image.id, store=late).exports] == ["alto", "page", "txt", "json"]
+    assert everything_is_owned(house)
     assert [export.format for export in derive(house, image.id).exports] == ["hocr"]
 
 

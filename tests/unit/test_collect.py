@@ -175,3 +175,17 @@ def test_a_folder_that_cannot_be_read_is_no_silence(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(ScribeError, match="below cannot be read: Permission denied"):
         collect([tmp_path])
+
+
+def test_names_that_cannot_be_printed_stay_apart(tmp_path: Path) -> None:
+    """A name's escape is never another file's name, or one page would take the other's place."""
+    put(tmp_path, "a\x01.png", "a\\x01.png")
+    assert sorted(names(tmp_path)) == [r"a\\x01.png", r"a\x01.png"]
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    put(tmp_path, "a.png")
+    (tmp_path / "gone.png").symlink_to(tmp_path / "nothing")
+    found = collect([tmp_path])
+    assert [file.name for file in found.files] == ["a.png"]
+    assert found.passed_over == ("gone.png",)

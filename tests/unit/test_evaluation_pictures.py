@@ -43,7 +43,10 @@ def test_a_page_without_ground_truth_has_one_kind_of_line() -> None:
     assert has(picture, BLUE) and not has(picture, GREEN) and not has(picture, VERMILION)
 
 
-@pytest.mark.parametrize("lines", [[], [Line((), "")], [Line(((1, 1), (2, 2)), "")], [box(-50, -50), box(5000, 10)]])
+@pytest.mark.parametrize(
+    "lines",
+    [[], [Line((), "")], [Line(((1, 1), (2, 2)), "")], [Line(((5, 5),) * 3, "")], [box(-50, -50), box(5000, 10)]],
+)
 def test_lines_without_area_or_beyond_the_page_are_no_error(lines: list[Line]) -> None:
     assert drawn(lines, lines).shape[1] == 800
 
@@ -61,3 +64,12 @@ def test_bars_are_as_long_as_the_measures() -> None:
         green = np.abs(np.asarray(picture).astype(int) - GREEN).max(axis=-1) < 40
     lengths = [int(row.sum()) for row in green if row.sum() > 150]
     assert min(lengths) == pytest.approx(200, abs=8) and max(lengths) == pytest.approx(400, abs=8)
+
+
+def test_what_is_not_measured_does_not_look_like_zero() -> None:
+    """R167: a page of which no line was matched has no error rate, rather than the best one."""
+    zero, unmeasured = (draw_measures({"a": {"cer": value}}, {"cer": "wrong"}) for value in (0.0, None))
+    with Image.open(io.BytesIO(zero)) as without, Image.open(io.BytesIO(unmeasured)) as with_dash:
+        right_of_axis = np.s_[-15:, 284:600]
+        assert np.asarray(without)[right_of_axis].min() > 200
+        assert np.asarray(with_dash)[right_of_axis].min() < 150

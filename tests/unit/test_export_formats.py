@@ -197,7 +197,7 @@ def test_what_hocr_says_of_a_baseline(baseline: tuple[tuple[int, int], ...], sai
 
 def test_what_hocr_says_of_the_page() -> None:
     """R163: the file, its page counted from zero; a quote in the name does not end it."""
-    image = replace(IMAGE, frame=3, label='a "b" <c>.tif')
+    image = replace(IMAGE, frame=3, label='a "b" <c>.tif (3)')
     root = etree.fromstring(render(image, page_of(image, [line_shape(20)], ["كتب"]))["hocr"])
     page, line = (root.find(f".//*[@class='{kind}']") for kind in ("ocr_page", "ocr_line"))
     assert page.get("title") == "image \"a 'b' <c>.tif\"; bbox 0 0 400 300; ppageno 2"

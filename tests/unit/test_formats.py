@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image, ImageCms, PngImagePlugin
@@ -187,6 +188,19 @@ def test_what_is_no_page_is_refused_in_one_line(data: bytes, limits: ImageLimits
         inspect_image(data, "folder/scan 1.png", limits)
     assert refused.value.category is category
     assert refused.value.message.startswith("folder/scan 1.png ") and "\n" not in refused.value.message
+
+
+def test_a_webp_that_opencv_stumbles_over_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R87: what OpenCV raises is neither an OSError nor any other that decoders raise."""
+
+    def stumble(*_: object) -> None:
+        raise cv2.error("assertion failed")
+
+    monkeypatch.setattr(cv2, "imdecode", stumble)
+    for look in (lambda data: inspect_image(data, "scan.webp", LIMITS), decode_upright):
+        with pytest.raises(ScribeError) as refused:
+            look(TAKEN["webp"][0])
+        assert refused.value.category is Category.DAMAGED
 
 
 def test_a_refused_format_learns_which_are_taken() -> None:

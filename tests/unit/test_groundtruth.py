@@ -188,6 +188,21 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, text: str, category: Categ
     assert refused.value.category is category
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '<TextLine HPOS="nan" VPOS="0" WIDTH="9" HEIGHT="9"/>',
+        '<TextLine HPOS="0" VPOS="0" WIDTH="inf" HEIGHT="9"/>',
+        f'<TextLine {BOX}><Shape><Polygon POINTS="0,0 100000000,0 100000000,20"/></Shape></TextLine>',
+        f'<TextLine {BOX} BASELINE="0,0 1e300,0"/>',
+    ],
+)
+def test_geometry_beyond_any_page_is_damage(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ScribeError, match="has a text line, unit or size that cannot be read") as refused:
+        alto(tmp_path, line)
+    assert refused.value.category is Category.DAMAGED
+
+
 def test_a_file_that_is_not_there_is_unreadable(tmp_path: Path) -> None:
     with pytest.raises(ScribeError, match=r"^absent\.xml ") as refused:
         read_ground_truth(tmp_path / "absent.xml")

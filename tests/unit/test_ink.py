@@ -40,11 +40,20 @@ def test_a_line_without_ascenders_keeps_room_for_them() -> None:
     assert (top, top + height) == pytest.approx((300, 340), abs=3)
 
 
+def test_where_most_outlines_are_loose_all_stay() -> None:
+    pixels = page()
+    for top in (40, 160, 300):
+        pixels[top : top + 40, 100:300] = 20
+    lines = [shape(90, max(0, top - 40), 310, top + 80, top + 30) for top in (40, 160, 300)]
+    assert draw_in(lines, pixels) == lines
+
+
 def test_a_speckle_is_no_ink() -> None:
     pixels = page()
-    pixels[180:220, 100:300] = 20
+    for top in (40, 180):
+        pixels[top : top + 40, 100:300] = 20
     pixels[112:114, 150:152] = 20
-    _, top, _, height = draw_in([shape(90, 100, 310, 300, 210)], pixels)[0].box
+    _, top, _, height = draw_in([shape(90, 35, 310, 85, 70), shape(90, 100, 310, 300, 210)], pixels)[1].box
     assert (top, top + height) == pytest.approx((180, 220), abs=3)
 
 

@@ -45,12 +45,14 @@ class FakeBlla:
         self.shown.append((picture, least_height))
         # the ink of a line is the colour of its number, so that a piece says where it was cut
         pixels = np.asarray(picture)
+        rows, columns = np.nonzero((pixels[:, :, 1:] == 0).all(axis=2))
+        numbers = pixels[rows, columns, 0]
         found = []
         for number, shape in enumerate(self.lines):
-            rows, columns = np.nonzero((pixels == ink(number)).all(axis=2))
-            if len(rows):
+            own = numbers == number
+            if own.any():
                 start, at = shape.baseline[0]
-                found.append(shape.moved(int(columns.min()) - start, int(rows.max()) - at))
+                found.append(shape.moved(int(columns[own].min()) - start, int(rows[own].max()) - at))
         return tuple(found)
 
 
@@ -157,6 +159,11 @@ def test_on_a_whole_page_only_what_is_missing_altogether_is_added() -> None:
 def test_writing_that_stands_upright_is_no_line() -> None:
     found, _ = segment(LEFT, [*detected(LEFT), quad(950, 100, 970, 400)])
     assert len(found) == len(LEFT)
+
+
+def test_upright_writing_between_columns_is_no_line() -> None:
+    found, _ = segment(LEFT + RIGHT, [*detected(LEFT + RIGHT), quad(465, 100, 485, 400)])
+    assert baselines(found) == baselines(LEFT + RIGHT)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 1500), (1500, 3)])

@@ -85,6 +85,14 @@ def test_without_kraken_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPat
     assert refused.value.category is Category.UNAVAILABLE
 
 
+def test_without_its_detector_the_segmentor_of_columns_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rapidocr_local.Path, "is_file", lambda path: "_det_" not in path.name)
+    check_segmentor("kraken-blla")
+    with pytest.raises(ScribeError, match="PP-OCRv6_det_small is not in the installed rapidocr") as refused:
+        check_segmentor("kraken-blla-columns")
+    assert refused.value.category is Category.UNAVAILABLE
+
+
 def test_the_models_file_is_part_of_the_wheel() -> None:
     """It was installed, not fetched afterwards."""
     shipped = {Path(str(file.locate())).resolve() for file in metadata.files("rapidocr") or ()}
