@@ -133,7 +133,8 @@ def test_ready_says_what_is_there(environment: dict[str, str]) -> None:
     assert not_yet.returncode == 1
     assert "scribe db upgrade" in json.loads(not_yet.stdout)["database"]
     assert scribe(environment, "db", "upgrade").returncode == 0
-    parts = ("database", "blob store", "segmentor kraken-blla", "transcriber local/PP-OCRv6_rec_small")
+    segmentors = ("segmentor kraken-blla", "segmentor kraken-blla-columns")
+    parts = ("database", "blob store", *segmentors, "transcriber local/PP-OCRv6_rec_small")
     assert scribe_json(environment, "ready") == dict.fromkeys(parts, "ready")
     unknown = "UPDATE contexts SET transcription_provider = 'oracle' WHERE name = 'letter'"
     assert scribe(environment, "db", "psql", "-c", unknown).returncode == 0
