@@ -112,10 +112,19 @@ def test_a_line_without_a_polygon_gets_a_strip(bad: list[Any] | None) -> None:
     assert asked == options | {"topline": False, "raise_on_error": False}
 
 
-@pytest.mark.parametrize(("size", "given"), [((20000, 8), (20000, 10000)), ((8, 20000), (2000, 20000)), ((400, 300), (400, 300))])
-def test_a_flat_picture_is_padded_with_paper(size: tuple[int, int], given: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("size", "least_height", "given"),
+    [
+        ((20000, 8), 0, (20000, 10000)),
+        ((8, 20000), 0, (2000, 20000)),
+        ((400, 300), 0, (400, 300)),
+        ((400, 300), 900, (400, 900)),
+        ((40, 300), 900, (90, 900)),
+    ],
+)
+def test_a_flat_picture_is_padded_with_paper(size: tuple[int, int], least_height: int, given: tuple[int, int]) -> None:
     """R87: no scan within the limits makes the model's input, which has one height, grow without end."""
-    padded = _within_aspect(Image.new("RGB", size, (200, 190, 180)))
+    padded = _within_aspect(Image.new("RGB", size, (200, 190, 180)), least_height)
     assert padded.size == given
     assert padded.getpixel((given[0] - 1, given[1] - 1)) == (200, 190, 180)
 
