@@ -28,7 +28,7 @@ from scribe_pipeline.engines.ink import draw_in
 from scribe_pipeline.engines.kraken_blla import KrakenBlla, clip_line
 from scribe_pipeline.engines.text_detector import DETECTOR_MODEL, TextDetector
 
-MODEL_HEIGHT = 1800
+_MODEL_HEIGHT = 1800
 # Lines that one input can hold, how far apart (in the model's pixels) they are shown in a tile, and how far apart is too far for a
 # picture that is enlarged.
 _MOST_LINES, _PITCH, _MOST_PITCH = 64, 50, 120
@@ -71,8 +71,8 @@ class KrakenColumns:
 
     def _whole(self, picture: Image.Image, quads: Quads, pitch: float) -> list[LineShape]:
         """Return BLLA's lines of the page, and where it has nothing at all, those detected."""
-        enlarged = picture.height < MODEL_HEIGHT and pitch * MODEL_HEIGHT / picture.height > _MOST_PITCH
-        lines = list(self._blla.segment(picture, math.ceil(MODEL_HEIGHT * pitch / _PITCH) if enlarged else 0))
+        enlarged = picture.height < _MODEL_HEIGHT and pitch * _MODEL_HEIGHT / picture.height > _MOST_PITCH
+        lines = list(self._blla.segment(picture, math.ceil(_MODEL_HEIGHT * pitch / _PITCH) if enlarged else 0))
         missed = quads[_covered(lines, quads).max(axis=0, initial=0) < _OTHER]
         for line in _drawn(missed, picture):
             lines.insert(_place(line, lines), line)
@@ -91,7 +91,7 @@ class KrakenColumns:
         for quad in quads[~own]:
             draw.polygon([(x - left, y - top) for x, y in quad], fill=paper)
         pitch = (area[3] - area[1]) / len(tile)
-        return [line.moved(left, top) for line in self._blla.segment(piece, math.ceil(MODEL_HEIGHT * pitch / _PITCH))]
+        return [line.moved(left, top) for line in self._blla.segment(piece, math.ceil(_MODEL_HEIGHT * pitch / _PITCH))]
 
 
 def _completed(lines: Sequence[LineShape], quads: Quads, picture: Image.Image) -> list[LineShape]:

@@ -67,7 +67,7 @@ def drain(
 
 
 class _Drain:
-    """One run of the loop: what is held just now, and since when the database has not answered."""
+    """One run of the loop: what is claimed and not begun, what is held, and since when the database has not answered."""
 
     def __init__(
         self,
@@ -86,6 +86,7 @@ class _Drain:
         self._stopped = stopped
         self._clock = clock
         self._sleep = sleep
+        self._claimed: list[Unit] = []
         self._held: dict[Ticket, Unit] = {}
         self._reported: dict[Ticket, tuple[int, int]] = {}
         self._away_since: float | None = None
@@ -112,8 +113,11 @@ class _Drain:
             asked = True
             if not units:
                 break
-            for unit in units:
+            self._claimed = list(units)
+            while self._claimed:
+                unit = self._claimed[0]
                 self._held[self._pool.submit(unit.task, *unit.arguments)] = unit
+                del self._claimed[0]
         return asked
 
     def _watch(self) -> None:
@@ -198,8 +202,10 @@ class _Drain:
         self._pool.release(ticket)
 
     def _give_back(self) -> None:
-        for ticket, unit in list(self._held.items()):
+        units = [*self._claimed, *self._held.values()]
+        for ticket in list(self._held):
             self._release(ticket)
+        for unit in units:
             try:
                 unit.fail(Category.INTERRUPTED, "the run was interrupted")
             except ScribeError as error:
