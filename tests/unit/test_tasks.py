@@ -10,11 +10,11 @@ from PIL import Image
 from scribe_pipeline.engines import LineShape, LineText, segment, tasks, transcribe
 from scribe_pipeline.engines.tasks import clean_text
 from scribe_pipeline.errors import Category, ScribeError
-from scribe_pipeline.storage import LocalBlobStore
+from scribe_pipeline.storage import LocalBlobStore, new_object_key
 from tests.houses import line_shape, png
 
 SHAPES = (line_shape(20), line_shape(70), line_shape(120))
-KEY = "scan.png"
+KEY = new_object_key("0" * 64, "png")
 
 
 class FakeEngine:
