@@ -7,6 +7,8 @@ from assets.queue_jobs import drain_transcription_queue, maintenance
 from assets.recipe_evaluation import evaluate_recipe_job, recipe_evaluation
 from assets.retention import retention
 from assets.specs import page_asset_specs
+from assets.storage_jobs import upload_cleanup
+from assets.storage_report import storage_report
 
 __all__ = [
     "check_standing",
@@ -21,4 +23,6 @@ __all__ = [
     "run_config",
     "run_tags",
     "standing_checks",
+    "storage_report",
+    "upload_cleanup",
 ]

@@ -4,9 +4,13 @@ import dagster as dg
 from sqlalchemy import Engine
 
 from assets.specs import INGESTED_IMAGES, TRANSCRIBED_PAGES
+from assets.storage_report import storage_report
 from resources import heartbeat_ages
+from scribe_pipeline.config import Settings
 from scribe_pipeline.database import in_transaction
 from scribe_pipeline.jobs import queue_health
+from scribe_pipeline.storage import UPLOAD, cleanup_health
+from scribe_pipeline.workspaces import read_usage
 
 WATCHED_SENSORS = ("ingest_batch_sensor", "transcription_queue_sensor")
 # A sensor ticks every few seconds; a lease is taken over within a minute, and within half an hour if all else fails.
@@ -50,10 +54,39 @@ def queue_age(database: dg.ResourceParam[Engine]) -> dg.AssetCheckResult:
     )
 
 
-standing_checks = [sensor_heartbeats, expired_leases, queue_age]
+@dg.asset_check(asset=storage_report, description="No removal has been given up.")
+def failed_removals(database: dg.ResourceParam[Engine]) -> dg.AssetCheckResult:
+    """Pass if no row of the cleanup outbox has failed for good."""
+    health = in_transaction(database, lambda connection: cleanup_health(connection, [UPLOAD]))
+    return dg.AssetCheckResult(passed=health.failed == 0, severity=dg.AssetCheckSeverity.ERROR, metadata={"failed": health.failed})
+
+
+@dg.asset_check(asset=storage_report, description="No removal has been due for longer than SCRIBE_CLEANUP_WARN_SECONDS.")
+def removal_age(database: dg.ResourceParam[Engine], settings: dg.ResourceParam[Settings]) -> dg.AssetCheckResult:
+    """Pass, with a warning otherwise, if what is given up is removed before long."""
+    health = in_transaction(database, lambda connection: cleanup_health(connection, [UPLOAD]))
+    return dg.AssetCheckResult(
+        passed=health.oldest_due_seconds <= settings.cleanup_warn_seconds,
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata={"oldest due (s)": health.oldest_due_seconds, "due": health.due},
+    )
+
+
+@dg.asset_check(asset=storage_report, description="Uploads take up no more than SCRIBE_STORAGE_WARN_SHARE of what there may be.")
+def stored_bytes(database: dg.ResourceParam[Engine], settings: dg.ResourceParam[Settings]) -> dg.AssetCheckResult:
+    """Pass, with a warning otherwise, if all workspaces together are some way from their limit."""
+    together = in_transaction(database, read_usage)[0]
+    return dg.AssetCheckResult(
+        passed=together.used_bytes <= settings.storage_warn_share * together.limit_bytes,
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata={"used": together.used_bytes, "waiting": together.pending_bytes, "limit": together.limit_bytes},
+    )
+
+
+standing_checks = [sensor_heartbeats, expired_leases, queue_age, failed_removals, removal_age, stored_bytes]
 check_standing = dg.define_asset_job(
     "standing_checks",
-    selection=dg.AssetSelection.checks(*standing_checks),
+    selection=dg.AssetSelection.checks(*standing_checks) | dg.AssetSelection.assets(storage_report),
     executor_def=dg.in_process_executor,
-    description="Looks at sensors, leases and the queue's age.",
+    description="Looks at sensors, leases, the queue's age and storage, and reports how much is stored.",
 )

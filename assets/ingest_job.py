@@ -16,6 +16,7 @@ from resources import BATCH_TAG, ENGINES_TAG, WORKSPACE_TAG, Progress, ingest_se
 from scribe_pipeline.config import Settings
 from scribe_pipeline.contexts import ContextSnapshot
 from scribe_pipeline.engines import EnginePool, check_segmentor, check_transcriber
+from scribe_pipeline.errors import ScribeError
 from scribe_pipeline.ingest import (
     Batch,
     RefusedFile,
@@ -52,12 +53,13 @@ def run_tags(batch: Batch) -> dict[str, str]:
 class BatchRun:
     """What the ops of a run hand on: the batch, how many runs had been asked for when this one began, and until when it claims.
 
-    `claim_until` is on the monotonic clock of the one process that executes the run.
+    `claim_until` is on the monotonic clock of the one process that executes the run; `refusal` says why files had to wait.
     """
 
     batch_id: UUID
     generation: int
     claim_until: float
+    refusal: ScribeError | None
 
 
 @dg.op
@@ -92,7 +94,7 @@ def validate_files(
     if images or refused:
         metadata = ingestion_metadata(batch.id, images, refused)
         context.log_event(dg.AssetMaterialization(INGESTED_IMAGES, metadata=metadata))
-    return BatchRun(batch.id, batch.dispatch_generation, claim_until)
+    return BatchRun(batch.id, batch.dispatch_generation, claim_until, source.refusal)
 
 
 @dg.op
@@ -130,9 +132,11 @@ def draft_pages(
 
 @dg.op
 def settle(context: dg.OpExecutionContext, run: BatchRun, database: dg.ResourceParam[Engine]) -> None:
-    """End the batch if nothing of it is left to do, or ask for another run."""
+    """End the batch if nothing of it is left to do, or ask for another run. Fail if there was no room for one of its files."""
     batch = settle_batch(database, run.batch_id, run.generation)
     context.add_output_metadata({"status": batch.status, "dispatch_generation": batch.dispatch_generation})
+    if run.refusal is not None:
+        raise run.refusal
 
 
 @dg.job(

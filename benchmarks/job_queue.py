@@ -65,7 +65,13 @@ def share_of_a_real_page(house: House, settings: Settings) -> None:
     try:
         for round_number in range(2):  # the first one loads the models
             batch = request_batch(
-                house.engine, collect([SAMPLE]), workspace="default", context=None, max_attempts=3, again=round_number > 0
+                house.engine,
+                collect([SAMPLE]),
+                workspace="default",
+                context=None,
+                max_attempts=3,
+                reservation_seconds=3600,
+                again=round_number > 0,
             )
             sources = [
                 TranscriptionSource(house.engine, house.store_url, settings.lease_seconds, _drop, batch.id),

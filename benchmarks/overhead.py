@@ -74,7 +74,7 @@ def compare_with_bare_engines(settings: Settings, engine: Engine, instance: dg.D
     print(f"bare engines  {bare:7.1f} s")
 
     def pipeline() -> None:
-        batch = request_batch(engine, collect(pages), workspace="default", context=None, max_attempts=3)
+        batch = request_batch(engine, collect(pages), workspace="default", context=None, max_attempts=3, reservation_seconds=3600)
         pool = EnginePool(settings.workers)
         try:
             run(settings, engine, instance, batch, pool)
@@ -93,7 +93,7 @@ def bare_engines(settings: Settings, pages: list[Path]) -> None:
     keys = []
     for page in pages:
         data = page.read_bytes()
-        keys.append(new_object_key(hashlib.sha256(data).hexdigest(), page.suffix[1:]))
+        keys.append(new_object_key(hashlib.sha256(data).hexdigest(), page.suffix[1:].lower()))
         open_store(url).write(keys[-1], data, "bench")
     waiting, busy = list(reversed(keys)), {}
     try:
@@ -181,7 +181,9 @@ def drawn_batch(engine: Engine, folder: Path, number: int) -> Batch:
         out = io.BytesIO()
         Image.new("RGB", (400, 300), (index, 0, 0)).save(out, "PNG")
         (folder / f"{index}.png").write_bytes(out.getvalue())
-    return request_batch(engine, collect([folder]), workspace="default", context=None, max_attempts=3, again=True)
+    return request_batch(
+        engine, collect([folder]), workspace="default", context=None, max_attempts=3, reservation_seconds=3600, again=True
+    )
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -54,6 +54,5 @@ def cancel(batch_id: BatchArgument, reason: ReasonOption = "") -> None:
     from scribe_pipeline.database import current_database
     from scribe_pipeline.ingest import cancel_batch
 
-    settings = load_settings()
-    changed = cancel_batch(current_database(settings), read_id(batch_id, "batch"), operator(reason), settings.lease_seconds)
+    changed = cancel_batch(current_database(load_settings()), read_id(batch_id, "batch"), operator(reason))
     typer.echo("canceled" if changed else "it was canceled before")

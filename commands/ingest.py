@@ -18,6 +18,11 @@ def ingest(paths: PathsArgument, context: ContextOption = None, workspace: Works
         typer.echo(f"Passed over, as they are no images: {', '.join(collection.passed_over)}", err=True)
     open_store(store_url(settings)).check()
     batch = request_batch(
-        migrated_database(settings), collection, workspace=workspace, context=context, max_attempts=settings.max_attempts
+        migrated_database(settings),
+        collection,
+        workspace=workspace,
+        context=context,
+        max_attempts=settings.max_attempts,
+        reservation_seconds=settings.reservation_seconds,
     )
     typer.echo(batch.id)

@@ -11,7 +11,7 @@ from scribe_pipeline.errors import Category, ScribeError
 app = typer.Typer(help="Transcription jobs.", no_args_is_help=True)
 
 _STATUSES = ("pending", "running", "completed", "failed", "canceled", "superseded")
-_LIST_COLUMNS = ("job", "page", "status", "age", "attempts", "revision", "category")
+_LIST_COLUMNS = ("job", "page", "status", "age", "attempts", "input", "category")
 _ATTEMPT_COLUMNS = ("attempt", "outcome", "category", "input", "result", "started", "finished", "worker")
 
 JobArgument = Annotated[str, typer.Argument(metavar="ID")]

@@ -8,7 +8,7 @@ import warnings
 import typer
 from sqlalchemy.exc import OperationalError
 
-from commands import batch, db, dev, evaluate, ingest, job, page, ready, run, worker
+from commands import batch, db, dev, dispatch, evaluate, ingest, item, job, outbox, page, ready, run, storage, worker
 from scribe_pipeline.errors import Category, ScribeError
 
 app = typer.Typer(
@@ -24,10 +24,14 @@ app.command("ingest")(ingest.ingest)
 app.command("evaluate")(evaluate.evaluate)
 app.command("dev")(dev.dev)
 app.command("worker")(worker.worker)
+app.command("dispatch")(dispatch.dispatch)
 app.command("ready")(ready.ready)
+app.add_typer(item.app, name="item")
 app.add_typer(batch.app, name="batch")
 app.add_typer(job.app, name="job")
 app.add_typer(page.app, name="page")
+app.add_typer(storage.app, name="storage")
+app.add_typer(outbox.app, name="outbox")
 app.add_typer(db.app, name="db")
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import typer
 from pydantic import ValidationError
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -20,12 +21,20 @@ if TYPE_CHECKING:
     from scribe_pipeline.events import AuditEntry, Operator
 
 _PIPE_WIDTH = 160
+# Between two columns of a table, and what is shown of one at least.
+_GAP, _MIN_WIDTH = 2, 8
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
 ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the audit.")]
 
-_WHERE_IDS_ARE = {"batch": "scribe batch list", "job": "scribe job list", "image": "scribe job list --json"}
+_WHERE_IDS_ARE = {
+    "batch": "scribe batch list",
+    "job": "scribe job list",
+    "image": "scribe job list --json",
+    "item": "scribe item list",
+    "outbox row": "scribe outbox list",
+}
 _MAX_REASON = 1024
 
 
@@ -83,12 +92,19 @@ def print_audit(entries: Sequence["AuditEntry"]) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], may_be_cut: Sequence[str] = ()) -> None:
     """Print a table, a line a row; None shows as nothing. On a narrow terminal the columns named are cut."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, markup=False, highlight=False)
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    for number, column in enumerate(columns):
-        needed = max(len(text) for text in [column, *(row[number] for row in cells)])
-        table.add_column(column, no_wrap=True, overflow="ellipsis", min_width=None if column in may_be_cut else needed)
+    widths = {
+        column: max(cell_len(text) for text in [column, *(row[number] for row in cells)]) for number, column in enumerate(columns)
+    }
+    # what is left by the others, and by the gaps, is shared: the narrower a column, the less of it is cut
+    room = console.width - _GAP * (len(columns) - 1) - sum(width for column, width in widths.items() if column not in may_be_cut)
+    for left, column in zip(range(len(may_be_cut), 0, -1), sorted(may_be_cut, key=widths.__getitem__), strict=True):
+        widths[column] = min(widths[column], max(_MIN_WIDTH, room // left))
+        room -= widths[column]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=True, overflow="ellipsis", width=widths[column])
     for row in cells:
         table.add_row(*row)
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(width=width, markup=False, highlight=False).print(table)
+    console.print(table)

@@ -15,7 +15,9 @@ _READY = "ready"
 def ready(as_json: JsonOption = False) -> None:
     """Check the database, the blob store and each engine that a context names; exit 1 if one is not ready."""
     settings = load_settings()
-    states = {"database": _state(partial(_database, settings)), "blob store": _state(partial(_blobs, settings))}
+    # the folder is the one that everybody has; a bucket is named
+    bucket = f" {settings.blob_url}" if (settings.blob_url or "").startswith("gs://") else ""
+    states = {"database": _state(partial(_database, settings)), f"blob store{bucket}": _state(partial(_blobs, settings))}
     if states["database"] == _READY:
         states |= _engines(settings)
     else:

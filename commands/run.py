@@ -1,6 +1,7 @@
 """`scribe run`: the main job, from files to a table of drafts."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from scribe_pipeline.ingest import Batch
 
 _POLL_SECONDS = 0.5
+_REMOVAL_SECONDS = 5
 INTERRUPTED = 130
 _INTERRUPTS = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
 
@@ -53,7 +55,16 @@ def run(
         check_folder(export)
     open_store(store_url(settings)).check()
     engine = migrated_database(settings)
-    batch = request_batch(engine, collection, workspace=workspace, context=context, max_attempts=settings.max_attempts, again=again)
+    _remove_due(settings, engine)
+    batch = request_batch(
+        engine,
+        collection,
+        workspace=workspace,
+        context=context,
+        max_attempts=settings.max_attempts,
+        reservation_seconds=settings.reservation_seconds,
+        again=again,
+    )
     batch_was_over = batch.finished
     console.print(f"Batch {batch.id}, files: {len(collection.files)}")
     with dagster_instance(settings, database_url(settings)) as instance:
@@ -78,6 +89,7 @@ def run(
         committed = {page.item_image_id: page.revision for page in pages if page.item_image_id and page.revision}
         written = write_exports(engine, export, committed)
         console.print(f"Wrote {len(written)} files to {export}")
+    _remove_due(settings, engine)
     if drafts < len(pages):
         canceled = batch.status == "canceled"
         anew = "the same command starts anew" if canceled else "to try the others anew, run the same command with --again"
@@ -120,6 +132,16 @@ def _work(settings: Any, instance: Any, engine: Engine, batch: "Batch", progress
     finally:
         pool.stop()
     return batch
+
+
+def _remove_due(settings: Any, engine: Engine) -> None:
+    """Remove what is to be removed, so that a house without a dispatcher has room again; what does not go now, waits."""
+    from scribe_pipeline.storage import UPLOAD, open_store, remove_due, store_url, upload_remover
+
+    until = time.monotonic() + _REMOVAL_SECONDS
+    with suppress(ScribeError):
+        remover = upload_remover(engine, open_store(store_url(settings)))
+        remove_due(engine, {UPLOAD: remover}, lambda: time.monotonic() > until)
 
 
 def _failure(result: Any) -> BaseException:

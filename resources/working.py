@@ -1,7 +1,8 @@
 """The working objects themselves: database, blob store, worker processes, progress; and the same as Dagster resources."""
 
+import os
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import dagster as dg
 from sqlalchemy import Engine
@@ -62,6 +63,7 @@ def ingest_settings(settings: Settings, engine: Engine) -> IngestSettings:
         lease_seconds=settings.lease_seconds,
         max_attempts=settings.max_attempts,
         limits=ImageLimits.of(settings),
+        reservation_seconds=settings.reservation_seconds,
     )
 
 
@@ -93,7 +95,13 @@ def _database(context: dg.InitResourceContext) -> Iterator[Engine]:
 
 @dg.resource(required_resource_keys={"settings"})
 def _store(context: dg.InitResourceContext) -> BlobStore:
-    return open_store(store_url(context.resources.settings))
+    return open_store(store_url(context.resources.settings), _gcs_client)
+
+
+def _gcs_client() -> Any:
+    from dagster_gcp import GCSResource
+
+    return GCSResource(project=os.environ.get("GOOGLE_CLOUD_PROJECT")).get_client()
 
 
 @dg.resource(required_resource_keys={"settings"})

@@ -2,14 +2,18 @@
 
 import dagster as dg
 
-from assets import check_standing, maintenance, retention
+from assets import check_standing, maintenance, retention, upload_cleanup
 
 _ON = dg.DefaultScheduleStatus.RUNNING
 
 maintenance_schedule = dg.ScheduleDefinition(
     name="maintenance_schedule", job=maintenance, cron_schedule="*/30 * * * *", default_status=_ON
 )
+upload_cleanup_schedule = dg.ScheduleDefinition(
+    name="upload_cleanup_schedule", job=upload_cleanup, cron_schedule="*/10 * * * *", default_status=_ON
+)
+# Between two cleanups: what is told of storage is what a cleanup has left.
 standing_checks_schedule = dg.ScheduleDefinition(
-    name="standing_checks_schedule", job=check_standing, cron_schedule="*/10 * * * *", default_status=_ON
+    name="standing_checks_schedule", job=check_standing, cron_schedule="5-59/10 * * * *", default_status=_ON
 )
 retention_schedule = dg.ScheduleDefinition(name="retention_schedule", job=retention, cron_schedule="15 3 * * *", default_status=_ON)

@@ -13,6 +13,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from scribe_pipeline.database import EmbeddedServer, connect, is_current, sqlalchemy_url, upgrade
+from scribe_pipeline.storage import audit_queries, gcs, named_queries
+from tests.fake_gcs import FakeGcs
 from tests.houses import FakeEngines, House
 from tests.proofs import told
 
@@ -93,7 +95,7 @@ def fresh_database(server: EmbeddedServer) -> Iterator[str]:
 
 
 def broken_invariants(url: str) -> dict[str, list[tuple[object, ...]]]:
-    """Run `tests/invariants.sql` and return the rows that break an invariant, by its name."""
+    """Ask for all invariants and return the rows that break an invariant, by its name."""
     with psycopg.connect(url) as connection:
         return broken_in(connection)
 
@@ -106,9 +108,8 @@ def broken_in(connection: psycopg.Connection[tuple[object, ...]]) -> dict[str, l
 
 
 def invariants() -> dict[str, str]:
-    """The queries of `tests/invariants.sql` by their names; each returns the rows that break it."""
-    parts = [part.strip() for part in (ROOT / "tests" / "invariants.sql").read_text().split(";") if part.strip()]
-    return {part.splitlines()[0].removeprefix("-- "): part for part in parts}
+    """The queries of `tests/invariants.sql` and of the storage audit by their names; each returns the rows that break it."""
+    return named_queries((ROOT / "tests" / "invariants.sql").read_text()) | audit_queries()
 
 
 @pytest.fixture
@@ -123,6 +124,12 @@ def engine(database_url: str) -> Iterator[Engine]:
 def house(engine: Engine, tmp_path: Path) -> House:
     """The test's database and a blob store, with shortcuts to images, pages and jobs."""
     return House(engine, tmp_path / "blobs")
+
+
+@pytest.fixture
+def operator(house: House, database_url: str) -> dict[str, str]:
+    """The environment of commands that work on the house's database."""
+    return house.environment(database_url)
 
 
 @pytest.fixture
@@ -142,6 +149,18 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> FakeEngines:
     monkeypatch.setattr("scribe_pipeline.engines.tasks.segmentor", fake.segmentor)
     monkeypatch.setattr("scribe_pipeline.engines.tasks.transcriber", fake.transcriber)
     return fake
+
+
+@pytest.fixture
+def fake_gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    """A Google Cloud Storage with a bucket `scans`, which this process and those that it starts find by their environment."""
+    with FakeGcs() as fake:
+        for name, value in fake.environment.items():
+            monkeypatch.setenv(name, value)
+        # a client remembers where its service is
+        gcs._client_of.cache_clear()
+        yield fake
+        gcs._client_of.cache_clear()
 
 
 @pytest.fixture

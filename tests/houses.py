@@ -15,11 +15,11 @@ from uuid import UUID
 import pytest
 import uuid_utils.compat as uuid_utils
 from PIL import Image as Picture
-from sqlalchemy import Connection, Engine, Select, event, insert, text
+from sqlalchemy import Connection, Engine, Select, delete, event, insert, text
 
 from scribe_pipeline.contexts import find_context
 from scribe_pipeline.database import in_transaction
-from scribe_pipeline.database.tables import ingest_batch_files, ingest_batches, items
+from scribe_pipeline.database.tables import ingest_batch_files, ingest_batches, item_images, items
 from scribe_pipeline.engines import EnginePool, ImageLimits, LineShape, LineText, Ticket
 from scribe_pipeline.engines.images import Pixels
 from scribe_pipeline.errors import Category
@@ -57,8 +57,8 @@ from scribe_pipeline.pages import (
     read_lines,
     save_page,
 )
-from scribe_pipeline.storage import new_object_key, open_store
-from scribe_pipeline.workspaces import workspace_id
+from scribe_pipeline.storage import Blob, new_object_key, open_store, stage_blobs
+from scribe_pipeline.workspaces import charge, workspace_id
 
 PUBLIC_URL = "http://localhost:8000/presentation/v3"
 LIMITS = ImageLimits(max_bytes=10_000_000, max_pixels=10_000_000, max_side=5_000, max_pages=20)
@@ -73,7 +73,7 @@ def line_shape(top: int, left: int = 10, right: int = 390) -> LineShape:
 EMPTIED = (
     "transcription_jobs", "transcription_job_attempts", "annotation_pages", "annotation_page_revisions", "annotations", "ocr_runs",
     "current_ocr_runs", "event_outbox", "webhook_deliveries", "ingest_batches", "ingest_batch_files", "item_images", "items",
-    "resource_cleanup_outbox", "operator_audit", "page_exports",
+    "resource_cleanup_outbox", "operator_audit", "page_exports", "storage_reservations",
 )  # fmt: skip
 THREE_LINES = (line_shape(20), line_shape(70), line_shape(120))
 
@@ -141,6 +141,12 @@ class FakeEngines:
         return LineText(said, 0.5)
 
 
+def insert_counted(connection: Connection, image: Image) -> None:
+    """Add an image that was never staged, with its bytes."""
+    insert_image(connection, image)
+    charge(connection, image.workspace_id, used=image.storage_bytes)
+
+
 class StoppedError(Exception):
     """A transaction is stopped on its way."""
 
@@ -164,11 +170,13 @@ def stopped_after(engine: Engine, statement: str) -> Iterator[None]:
 class House:
     """What store tests work in."""
 
-    def __init__(self, engine: Engine, blobs: Path) -> None:
+    def __init__(self, engine: Engine, blobs: Path, store_url: str | None = None) -> None:
         self.engine = engine
         self.folder = blobs.parent
-        self.store_url = str(blobs)
-        self.settings = IngestSettings(engine, self.store_url, PUBLIC_URL, lease_seconds=60, max_attempts=3, limits=LIMITS)
+        self.store_url = store_url or str(blobs)
+        self.settings = IngestSettings(
+            engine, self.store_url, PUBLIC_URL, lease_seconds=60, max_attempts=3, limits=LIMITS, reservation_seconds=3600
+        )
 
     def environment(self, database_url: str) -> dict[str, str]:
         """The environment of a `scribe` command that works on this house."""
@@ -220,8 +228,17 @@ class House:
             canvas_uri=canvas_uri(PUBLIC_URL, image_id),
         )
         open_store(self.store_url).write(image.object_key, data, "test")
-        insert_image(connection, image)
+        insert_counted(connection, image)
         return image
+
+    def unstore(self, image_id: UUID) -> None:
+        """Let an image be what it was before its commit: a file that is not done, with a staged object."""
+        self.execute("UPDATE ingest_batch_files SET item_image_id = NULL WHERE item_image_id = :id", id=image_id)
+        with self.engine.begin() as connection:
+            image = load_image(connection, image_id)
+            assert image is not None
+            stage_blobs(connection, [Blob(image.workspace_id, image.object_key, image.storage_bytes)], 3600)
+            connection.execute(delete(item_images).where(item_images.c.id == image_id))
 
     def page(self, *shapes: LineShape, workspace: str = "default", scan: Path | None = None) -> Image:
         """An image whose page has these lines; three if none are given."""
@@ -348,10 +365,13 @@ class House:
             connection.execute(text("; ".join(f"DELETE FROM {table}" for table in EMPTIED)))
             connection.execute(text("SET session_replication_role = origin"))
             connection.execute(text("ALTER SEQUENCE claim_turns RESTART"))
+            connection.execute(text("UPDATE storage_quota_usage SET used_bytes = 0, reserved_bytes = 0"))
             # what was deleted would be read over again and again
             connection.execute(text(f"VACUUM {', '.join(EMPTIED)}"))
 
-    def batch(self, files: dict[str, bytes], folder: Path, *, context: str | None = None, again: bool = False) -> Batch:
+    def batch(
+        self, files: dict[str, bytes], folder: Path, *, context: str | None = None, again: bool = False, max_attempts: int = 3
+    ) -> Batch:
         """A batch of files with these contents."""
         declared = []
         for name, data in files.items():
@@ -360,7 +380,15 @@ class House:
             path.write_bytes(data)
             declared.append(DeclaredFile(name, path.absolute().as_uri(), len(data), hashlib.sha256(data).hexdigest()))
         collection = Collection("folder", tuple(declared), ())
-        return request_batch(self.engine, collection, workspace="default", context=context, max_attempts=3, again=again)
+        return request_batch(
+            self.engine,
+            collection,
+            workspace="default",
+            context=context,
+            max_attempts=max_attempts,
+            reservation_seconds=3600,
+            again=again,
+        )
 
 
 class Work:

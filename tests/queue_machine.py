@@ -204,7 +204,7 @@ class QueueMachine(QueueWalk):
     def cancel_batch(self, which: int) -> None:
         """An operator cancels a batch, with the successors of its jobs; again to no effect."""
         batch = one(self.queue.batches, which)
-        assert cancel_batch(self.house.engine, batch.id, OPERATOR, 0) == (batch.status == "running")
+        assert cancel_batch(self.house.engine, batch.id, OPERATOR) == (batch.status == "running")
         batch.status = "canceled"
         self.queue.cancel(job for job in self.queue.jobs if job.active and job.batch is batch)
         self.done["canceled batches"] += 1

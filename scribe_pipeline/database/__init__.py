@@ -16,7 +16,7 @@ from scribe_pipeline.database.engine import (
     upgrade,
 )
 from scribe_pipeline.database.jsontext import dump_json
-from scribe_pipeline.database.leases import RELEASED, Lease, due, held_by, new_lease, renew, taken_by
+from scribe_pipeline.database.leases import RELEASED, Lease, after, due, held_by, new_lease, renew, taken_by
 from scribe_pipeline.database.locks import lock
 from scribe_pipeline.database.server import EmbeddedServer, binary
 
@@ -26,6 +26,7 @@ __all__ = [
     "DatabaseError",
     "EmbeddedServer",
     "Lease",
+    "after",
     "binary",
     "connect",
     "current_database",

@@ -29,6 +29,11 @@ def new_lease(seconds: float) -> Lease:
     return Lease(f"{socket.gethostname()}:{os.getpid()}", SecretStr(secrets.token_urlsafe(32)), seconds)
 
 
+def after(seconds: float) -> ColumnElement[object]:
+    """The time so many seconds from now, on the database's clock."""
+    return func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, seconds)
+
+
 def due(table: Table, waiting: str, held: str) -> ColumnElement[bool]:
     """Rows that may be claimed now: waiting and not deferred, or held by somebody whose lease has run out."""
     now = func.clock_timestamp()
@@ -43,8 +48,7 @@ def taken_by(lease: Lease) -> dict[str, object]:
     return {
         "lease_owner": lease.owner,
         "lease_token": lease.token.get_secret_value(),
-        "lease_until": _deadline(lease),
-        "retry_after": None,
+        "lease_until": after(lease.seconds),
     }
 
 
@@ -55,9 +59,5 @@ def held_by(table: Table, lease: Lease, held: str) -> ColumnElement[bool]:
 
 def renew(connection: Connection, table: Table, lease: Lease, fence: ColumnElement[bool]) -> bool:
     """Move the deadline. False if the row is no longer held by this lease, or the lease has run out."""
-    statement = update(table).where(fence, table.c.lease_until >= func.clock_timestamp()).values(lease_until=_deadline(lease))
+    statement = update(table).where(fence, table.c.lease_until >= func.clock_timestamp()).values(lease_until=after(lease.seconds))
     return connection.execute(statement).rowcount == 1
-
-
-def _deadline(lease: Lease) -> ColumnElement[object]:
-    return func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, lease.seconds)

@@ -282,6 +282,29 @@ webhook_deliveries = Table(
     _time("updated_at"),
 )
 
+storage_quota_usage = Table(
+    "storage_quota_usage",
+    metadata,
+    _text("scope", key=True),
+    Column("limit_bytes", BigInteger, nullable=False),
+    Column("used_bytes", BigInteger, nullable=False),
+    Column("reserved_bytes", BigInteger, nullable=False),
+    _time("updated_at"),
+)
+
+storage_reservations = Table(
+    "storage_reservations",
+    metadata,
+    _uuid("id", key=True),
+    _uuid("workspace_id"),
+    _uuid("batch_id"),
+    _integer("sequence"),
+    Column("reserved_bytes", BigInteger, nullable=False),
+    _text("resource_key", null=True),
+    _time("expires_at"),
+    _time("created_at"),
+)
+
 resource_cleanup_outbox = Table(
     "resource_cleanup_outbox",
     metadata,

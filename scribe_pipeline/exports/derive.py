@@ -16,7 +16,7 @@ from scribe_pipeline.database.tables import annotation_pages, ingest_batch_files
 from scribe_pipeline.exports.committed import committed_page
 from scribe_pipeline.exports.formats import FORMATS, render
 from scribe_pipeline.pages import Image
-from scribe_pipeline.storage import Blob, BlobStore, hand_over_blobs, new_object_key, take_back_blobs
+from scribe_pipeline.storage import Blob, BlobStore, new_object_key, stage_blobs, take_back_blobs
 
 # How long whoever writes an object may take until it is removed again; some seconds are enough.
 _WRITING_SECONDS = 3600
@@ -74,8 +74,8 @@ def derive_exports(engine: Engine, store: BlobStore, image_id: UUID, revision: i
     )
     contents = render(image, page, [name for name in FORMATS if name not in there])
     made = [_as_export(name, data) for name, data in contents.items()]
-    blobs = [Blob(image.workspace_id, export.object_key, export.size_bytes) for export in made]
-    in_transaction(engine, lambda connection: hand_over_blobs(connection, blobs, _WRITING_SECONDS, staged=True))
+    blobs = [Blob(image.workspace_id, export.object_key, 0) for export in made]
+    in_transaction(engine, lambda connection: stage_blobs(connection, blobs, _WRITING_SECONDS))
     for export in made:
         # whoever removes the object by its key finds by it what a dead writer has left of it, too
         store.write(export.object_key, contents[export.format], claim=export.object_key)

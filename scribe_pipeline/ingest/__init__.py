@@ -13,6 +13,7 @@ from scribe_pipeline.ingest.batches import (
 )
 from scribe_pipeline.ingest.cancel import cancel_batch
 from scribe_pipeline.ingest.collect import Collection, collect, local_path
+from scribe_pipeline.ingest.items import ItemDetail, ItemImage, ItemListing, delete_item, list_items, load_item
 from scribe_pipeline.ingest.report import PageReport, report_batch
 from scribe_pipeline.ingest.work import IngestSettings, RefusedFile, SegmentationSource, SegmentedPage, ValidationSource
 
@@ -20,6 +21,9 @@ __all__ = [
     "Batch",
     "Collection",
     "IngestSettings",
+    "ItemDetail",
+    "ItemImage",
+    "ItemListing",
     "PageReport",
     "RefusedFile",
     "SegmentationSource",
@@ -27,9 +31,12 @@ __all__ = [
     "ValidationSource",
     "cancel_batch",
     "collect",
+    "delete_item",
     "due_batches",
     "list_batches",
+    "list_items",
     "load_batch",
+    "load_item",
     "local_path",
     "open_batch",
     "raise_generation",

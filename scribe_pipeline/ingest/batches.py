@@ -11,12 +11,20 @@ from sqlalchemy import ColumnElement, Connection, Engine, and_, bindparam, exist
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from scribe_pipeline.contexts import ContextSnapshot, find_context
-from scribe_pipeline.database import due, dump_json, in_transaction
-from scribe_pipeline.database.tables import contexts, ingest_batch_files, ingest_batches, items, transcription_jobs, workspaces
+from scribe_pipeline.database import due, dump_json, in_transaction, lock
+from scribe_pipeline.database.tables import (
+    contexts,
+    ingest_batch_files,
+    ingest_batches,
+    items,
+    storage_quota_usage,
+    transcription_jobs,
+    workspaces,
+)
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest.collect import Collection
 from scribe_pipeline.jobs import ACTIVE, NOW
-from scribe_pipeline.workspaces import workspace_id
+from scribe_pipeline.workspaces import guards, reserve, workspace_id
 
 batches, files, jobs = ingest_batches, ingest_batch_files, transcription_jobs
 
@@ -57,12 +65,20 @@ class BatchListing:
 
 
 def request_batch(
-    engine: Engine, collection: Collection, *, workspace: str, context: str | None, max_attempts: int, again: bool = False
+    engine: Engine,
+    collection: Collection,
+    *,
+    workspace: str,
+    context: str | None,
+    max_attempts: int,
+    reservation_seconds: float,
+    again: bool = False,
 ) -> Batch:
     """Return the batch for these files in this workspace and context: the one there is, or a new one with its item.
 
-    The same request is recognised by the files' names and bytes; `again` makes a new batch all the same. Raises ScribeError
-    (invalid_argument) for an unknown workspace or context.
+    The same request is recognised by the files' names and bytes; `again` makes a new batch all the same. A new one has room
+    reserved for all its files. Raises ScribeError: invalid_argument for an unknown workspace or context, unavailable if the
+    workspace, or all together, may not store so much.
     """
 
     def request(connection: Connection) -> Batch:
@@ -80,10 +96,13 @@ def request_batch(
             _take_new_places(connection, latest.id, collection)
             return load_batch(connection, latest.id)
         number = 0 if latest is None else latest.again + 1
+        lock(connection, {storage_quota_usage: guards(owner)})
         created = _insert_batch(connection, owner, snapshot, collection, request_hash, number, max_attempts)
         if created is None:  # the same request was made elsewhere in the meantime
             there = select(batches.c.id).where(same, batches.c.again == number, batches.c.status != "canceled")
             created = connection.execute(there).scalar_one()
+        else:
+            reserve(connection, owner, created, [file.size for file in collection.files], reservation_seconds)
         return load_batch(connection, created)
 
     return in_transaction(engine, request)
@@ -197,17 +216,18 @@ def open_batch(engine: Engine, batch_id: UUID) -> Batch:
 def settle_batch(engine: Engine, batch_id: UUID, expected_generation: int) -> Batch:
     """End the batch if all its files and jobs have ended; otherwise ask for another run, unless one has been asked for.
 
-    It is `completed` if any page came of it, `failed` if none did.
+    It is `completed` if any page came of it, `failed` if none did. Raises ScribeError (not_found) if its item was deleted.
     """
 
     def settle(connection: Connection) -> Batch:
-        row = connection.execute(select(batches).where(batches.c.id == batch_id).with_for_update()).one()
+        connection.execute(select(batches).where(batches.c.id == batch_id).with_for_update())
+        batch = load_batch(connection, batch_id)
         values: dict[str, Any] = {}
         if not connection.scalar(select(_open_work()).where(batches.c.id == batch_id)):
             succeeded = exists().where(jobs.c.batch_id == batch_id, jobs.c.status == "completed")
             status = "completed" if connection.scalar(select(succeeded)) else "failed"
             values = {"status": status, "finished_at": func.clock_timestamp()}
-        elif row.dispatch_generation == expected_generation:
+        elif batch.dispatch_generation == expected_generation:
             values = {"dispatch_generation": expected_generation + 1}
         if values:
             connection.execute(update(batches).where(batches.c.id == batch_id, batches.c.status.in_(OPEN_BATCH)).values(**values))

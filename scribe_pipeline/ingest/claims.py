@@ -5,22 +5,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Engine, and_, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, and_, insert, select, update
 
-from scribe_pipeline.database import RELEASED, Lease, due, held_by, in_transaction, new_lease, renew, taken_by
-from scribe_pipeline.database.tables import ingest_batch_files, ingest_batches
+from scribe_pipeline.database import RELEASED, Lease, after, due, held_by, in_transaction, lock, new_lease, renew, taken_by
+from scribe_pipeline.database.tables import ingest_batch_files, ingest_batches, storage_quota_usage, storage_reservations
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest.batches import OPEN_BATCH, OPEN_FILE
 from scribe_pipeline.ingest.names import page_in_words, page_label
 from scribe_pipeline.ingest.validation import FurtherPage
-from scribe_pipeline.storage import Blob, hand_over_blobs
+from scribe_pipeline.storage import SETTLING_SECONDS, Blob, give_up_blobs, stage_upload
+from scribe_pipeline.workspaces import guards, release
 
 batches, files = ingest_batches, ingest_batch_files
 
-_RETRY_SECONDS = 5
+_RETRY_SECONDS, _PUT_OFF_SECONDS = 5, 60
 _MAX_ERROR = 1024
-# No worker that lost its claim is still storing a scan after so long.
-_WRITING_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -112,12 +111,11 @@ def claim_file(engine: Engine, batch_id: UUID, lease_seconds: float, *, stored: 
             name = row.filename if row.frame == 1 else page_in_words(row.filename, row.frame)
             reason = without_result(f"{name} was given up: its worker vanished {row.attempt_count} times", row)
             _write(connection, this, _failed(Category.ATTEMPTS_EXHAUSTED, reason))
-            _hand_over_object(connection, row)
             return GivenUp(
                 page_label(row.filename, row.frame), reason, claim_name(batch_id, row.sequence, row.frame), row.object_key
             )
         number = row.attempt_count + 1
-        _write(connection, this, {"status": "processing", "attempt_count": number} | taken_by(lease))
+        _write(connection, this, {"status": "processing", "attempt_count": number, "retry_after": None} | taken_by(lease))
         columns = (name for name in FileClaim.__dataclass_fields__ if name != "lease")
         values = {name: getattr(row, name) for name in columns}
         return FileClaim(**values | {"attempt_count": number}, lease=lease)
@@ -130,17 +128,20 @@ def renew_file(engine: Engine, claim: FileClaim) -> bool:
     return in_transaction(engine, lambda connection: renew(connection, files, claim.lease, claim.fence))
 
 
-def note_object(engine: Engine, claim: FileClaim, object_key: str | None) -> FileClaim:
-    """Write down which object this claim is about to store, and return the claim with it. Raises ScribeError (lease_lost).
+def stage_object(engine: Engine, claim: FileClaim, object_key: str, seconds: float) -> FileClaim:
+    """Write down which object this claim is about to store, give it room for `seconds`, and return the claim with it.
 
-    The object of the claim before is handed to the cleanup outbox: its worker may store it even now.
+    The object of the claim before stays staged: its worker may store it even now. Raises ScribeError: lease_lost, unavailable
+    if there is no room.
     """
 
-    def note(connection: Connection) -> None:
+    def stage(connection: Connection) -> None:
+        lock(connection, {storage_quota_usage: guards(claim.workspace_id)})
         write_file(connection, claim, {"object_key": object_key})
-        _hand_over_object(connection, claim)
+        blob = Blob(claim.workspace_id, object_key, claim.size_bytes)
+        stage_upload(connection, blob, claim.batch_id, claim.sequence, seconds)
 
-    in_transaction(engine, note)
+    in_transaction(engine, stage)
     return replace(claim, object_key=object_key)
 
 
@@ -174,26 +175,37 @@ def end_file_attempt(
 ) -> bool:
     """Give the file back for a retry if one can help and is left, or fail it and add its further pages; True if it failed.
 
-    What a file that failed has in the store and no image holds is handed to the cleanup outbox.
+    What the claim may have stored is to be removed, and what was reserved for a file that failed is free again.
 
     Raises ScribeError (lease_lost).
     """
 
     def end(connection: Connection) -> bool:
+        lock(connection, {storage_quota_usage: guards(claim.workspace_id)})
+        failed = False
         if category is Category.INTERRUPTED:
             # whoever stops a run has not tried the file
             write_file(connection, claim, RELEASED | {"status": "pending", "attempt_count": claim.attempt_count - 1})
-            return False
-        if category.retryable and claim.attempt_count < claim.max_attempts:
-            retry_after = func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, _RETRY_SECONDS)
-            write_file(connection, claim, RELEASED | {"status": "pending", "retry_after": retry_after})
-            return False
-        write_file(connection, claim, _failed(category, message))
-        add_pages(connection, claim, further)
-        _hand_over_object(connection, claim)
-        return True
+        elif category.retryable and claim.attempt_count < claim.max_attempts:
+            write_file(connection, claim, RELEASED | {"status": "pending", "retry_after": after(_RETRY_SECONDS)})
+        else:
+            write_file(connection, claim, _failed(category, message))
+            add_pages(connection, claim, further)
+            reserved = storage_reservations.c
+            release(connection, claim.workspace_id, and_(reserved.batch_id == claim.batch_id, reserved.sequence == claim.sequence))
+            failed = True
+        if claim.object_key is not None and claim.item_image_id is None:
+            # where a retry can help, nobody knows what became of the write
+            give_up_blobs(connection, [claim.object_key], SETTLING_SECONDS if category.retryable else 0)
+        return failed
 
     return in_transaction(engine, end)
+
+
+def put_off_file(engine: Engine, claim: FileClaim) -> None:
+    """Give back a file that nobody could try, to be claimed again in a minute. Raises ScribeError (lease_lost)."""
+    untried = {"status": "pending", "attempt_count": claim.attempt_count - 1, "retry_after": after(_PUT_OFF_SECONDS)}
+    in_transaction(engine, lambda connection: write_file(connection, claim, RELEASED | untried))
 
 
 def without_result(message: str, file: Any) -> str:
@@ -201,12 +213,6 @@ def without_result(message: str, file: Any) -> str:
     if file.frame > 1 or file.item_image_id is not None or not (file.object_key or "").endswith(".tiff"):
         return message
     return f"{message}; its other pages, if it has any, were not looked at"
-
-
-def _hand_over_object(connection: Connection, file: Any) -> None:
-    """Have the object of a file (a claim, or its row) removed, unless it is an image's."""
-    if file.object_key is not None and file.item_image_id is None:
-        hand_over_blobs(connection, [Blob(file.workspace_id, file.object_key, file.size_bytes)], _WRITING_SECONDS)
 
 
 def _failed(category: Category, message: str) -> dict[str, object]:

@@ -1,7 +1,8 @@
 """Validation and segmentation as work for the loop: a file becomes a stored image, an image a page with a job."""
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -10,8 +11,8 @@ import uuid_utils.compat as uuid_utils
 from sqlalchemy import Connection, Engine
 
 from scribe_pipeline.contexts import ContextSnapshot
-from scribe_pipeline.database import RELEASED, in_transaction, lock
-from scribe_pipeline.database.tables import item_images
+from scribe_pipeline.database import RELEASED, DatabaseError, in_transaction, lock
+from scribe_pipeline.database.tables import item_images, storage_quota_usage
 from scribe_pipeline.engines import ImageFacts, ImageLimits, LineShape, Segmentation, image_extension, segment
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Channel, Event, EventType, record_events, wake
@@ -21,8 +22,9 @@ from scribe_pipeline.ingest.claims import (
     add_pages,
     claim_file,
     end_file_attempt,
-    note_object,
+    put_off_file,
     renew_file,
+    stage_object,
     without_result,
     write_file,
 )
@@ -30,7 +32,10 @@ from scribe_pipeline.ingest.collect import local_path
 from scribe_pipeline.ingest.validation import CheckedPage, FurtherPage, PageSource, validate_page
 from scribe_pipeline.jobs import insert_job
 from scribe_pipeline.pages import Author, Image, build_page, canvas_uri, create_page, find_image, insert_image, load_image
-from scribe_pipeline.storage import new_object_key, open_store
+from scribe_pipeline.storage import adopt_upload, new_object_key, open_store
+from scribe_pipeline.workspaces import guards
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class IngestSettings:
     lease_seconds: float
     max_attempts: int
     limits: ImageLimits
+    reservation_seconds: float
 
 
 class _FileUnit:
@@ -99,9 +105,15 @@ class ValidationSource:
         self.on_further = on_further
         self._batch_id = batch_id
         self.store = open_store(settings.store_url)
+        self.refusal: ScribeError | None = None
+        self._checked = False
 
     def claim(self, limit: int) -> list["ValidationUnit"]:
-        """Claim a file, having removed what an earlier claim of it may have left in the store."""
+        """Claim a file, having removed what an earlier claim of it may have left in the store.
+
+        A file for which there is no room is put off, and why is kept as `refusal`; others may have room. Raises ScribeError
+        (unavailable) for a store that is not there.
+        """
         settings = self.settings
         while claim := claim_file(settings.engine, self._batch_id, settings.lease_seconds, stored=False):
             if isinstance(claim, GivenUp):
@@ -112,21 +124,37 @@ class ValidationSource:
                 self.clear(claim.claim_name, claim.object_key)
             # what is taken out of a TIFF is one
             extension = image_extension(_first_bytes(claim.source_uri)) if claim.frame == 1 else "tiff"
-            key = extension and new_object_key(claim.content_sha256, extension)
+            if extension is None:
+                return [ValidationUnit(self, replace(claim, object_key=None))]
+            key = new_object_key(claim.content_sha256, extension)
             try:
-                claim = note_object(settings.engine, claim, key)
+                self._check_store()
+                return [ValidationUnit(self, stage_object(settings.engine, claim, key, settings.reservation_seconds))]
+            except DatabaseError:
+                raise
             except ScribeError as error:
-                if error.category is not Category.LEASE_LOST:
+                if error.category is Category.LEASE_LOST:
+                    continue
+                put_off_file(settings.engine, claim)
+                if not self._checked:
                     raise
-                continue
-            return [ValidationUnit(self, claim)]
+                self.refusal = error
         return []
 
+    def _check_store(self) -> None:
+        """See that the store is there: one that is away would be given an object after the other to remove."""
+        if not self._checked:
+            self.store.check()
+            self._checked = True
+
     def clear(self, claim_name: str, object_key: str | None) -> None:
-        """Remove what a claim left in the store that came to no image."""
-        self.store.remove_temporaries(claim_name)
-        if object_key is not None:
-            self.store.delete(object_key)
+        """Remove what a claim left in the store that came to no image; what cannot be removed now, the cleanup outbox has."""
+        try:
+            self.store.remove_temporaries(claim_name)
+            if object_key is not None:
+                self.store.delete(object_key)
+        except ScribeError as error:
+            logger.warning("an object is left to be removed later: %s", error.message)
 
 
 class ValidationUnit(_FileUnit):
@@ -148,9 +176,11 @@ class ValidationUnit(_FileUnit):
         claim, image = self._claim, self._image(result.found)
 
         def store(connection: Connection) -> None:
+            lock(connection, {storage_quota_usage: guards(image.workspace_id)})
             # attempts are counted anew for the next stage
             write_file(connection, claim, RELEASED | {"status": "pending", "attempt_count": 0, "item_image_id": image.id})
             insert_image(connection, image)
+            adopt_upload(connection, image.workspace_id, image.object_key)
             add_pages(connection, claim, result.further)
 
         try:
@@ -161,7 +191,7 @@ class ValidationUnit(_FileUnit):
             stored = in_transaction(self._settings.engine, partial(find_image, object_key=image.object_key))
             if stored is None:
                 # whoever took over stores the scan under a name of its own
-                self._source.store.delete(image.object_key)
+                self._source.clear(claim.claim_name, image.object_key)
                 raise
             image = stored  # it was this very claim that stored it; the answer was lost
         self._source.on_further(len(result.further))
@@ -172,8 +202,9 @@ class ValidationUnit(_FileUnit):
         self._end(category, without_result(message, self._claim) if category.retryable else message, ())
 
     def _end(self, category: Category, message: str, further: Sequence[FurtherPage]) -> None:
-        if end_file_attempt(self._settings.engine, self._claim, category, message, further):
-            self._source.clear(self._claim.claim_name, self._claim.object_key)
+        failed = end_file_attempt(self._settings.engine, self._claim, category, message, further)
+        self._source.clear(self._claim.claim_name, self._claim.object_key)
+        if failed:
             self._source.on_further(len(further))
             self._source.on_refused(RefusedFile(self._claim.label, category, message))
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Uuid, and_, func, insert, literal, select, text, update
 
-from scribe_pipeline.database import RELEASED, Lease, held_by, in_transaction, new_lease, one_of, renew, taken_by
+from scribe_pipeline.database import RELEASED, Lease, after, held_by, in_transaction, new_lease, one_of, renew, taken_by
 from scribe_pipeline.database.tables import transcription_job_attempts, transcription_jobs
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Event, EventType, record_events
@@ -168,7 +168,7 @@ def _take(connection: Connection, row: Row[Any], lease: Lease) -> JobClaim:
     changed = connection.execute(
         update(jobs)
         .where(jobs.c.id == row.id, jobs.c.attempt_count == row.attempt_count, jobs.c.status.in_(ACTIVE))
-        .values(status="running", attempt_count=number, **_NO_PROGRESS, **taken_by(lease))
+        .values(status="running", attempt_count=number, retry_after=None, **_NO_PROGRESS, **taken_by(lease))
     )
     if changed.rowcount != 1:
         raise lost()
@@ -223,10 +223,8 @@ def end_attempt(engine: Engine, claim: JobClaim, category: Category) -> None:
             return
         wait = min(_MAX_RETRY_SECONDS, _RETRY_SECONDS * 2**claim.attempt_number)
         seconds = _STOPPED_SECONDS if category in _STOPPED else wait
-        retry_after = func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, seconds)
-        changed = connection.execute(
-            update(jobs).where(claim.fence).values(status="pending", **RELEASED | {"retry_after": retry_after})
-        )
+        waiting = RELEASED | {"status": "pending", "retry_after": after(seconds)}
+        changed = connection.execute(update(jobs).where(claim.fence).values(**waiting))
         if changed.rowcount != 1:
             raise lost()
 

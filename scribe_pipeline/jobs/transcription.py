@@ -92,7 +92,12 @@ class TranscriptionSource:
             if error.category is Category.UNAVAILABLE:
                 self._refusal = error
             category = error.category if error.category.stored else Category.INTERRUPTED
-            end_attempt(self.engine, claim, category)
+            try:
+                end_attempt(self.engine, claim, category)
+            except ScribeError as lost:
+                if lost.category is not Category.LEASE_LOST:
+                    raise
+                return None  # its item was deleted just now
             if image is not None:
                 self.on_page(TranscribedPage(image, 0, 0, None, 0, category))
             return None

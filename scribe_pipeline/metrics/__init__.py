@@ -15,7 +15,7 @@ from scribe_pipeline.metrics.evaluation import (
     normalise,
 )
 from scribe_pipeline.metrics.groundtruth import GroundTruthLine, read_ground_truth
-from scribe_pipeline.metrics.pictures import draw_evaluation, draw_measures
+from scribe_pipeline.metrics.pictures import draw_evaluation, draw_measures, draw_shares
 from scribe_pipeline.metrics.recipe import EvaluatedPage, FailedPage, evaluate_recipe, total_of
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "PageScore",
     "draw_evaluation",
     "draw_measures",
+    "draw_shares",
     "evaluate",
     "evaluate_recipe",
     "normalise",

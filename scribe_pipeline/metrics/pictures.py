@@ -1,4 +1,4 @@
-"""Pictures of an evaluation: a page with its matched, missed and extra lines, and measures as bars. Drawing only.
+"""Pictures for those who watch: a page with its matched, missed and extra lines, measures and shares as bars. Drawing only.
 
 Colours are of Okabe and Ito's palette, which colour-blind people tell apart; lines differ in their stroke too.
 """
@@ -6,6 +6,7 @@ Colours are of Okabe and Ito's palette, which colour-blind people tell apart; li
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from PIL import Image, ImageDraw, ImageFont
 from shapely import LinearRing, segmentize
@@ -16,7 +17,7 @@ Point = tuple[float, float]
 Colour = tuple[int, int, int]
 
 _GREEN, _VERMILION, _BLUE, _PURPLE = (0, 158, 115), (213, 94, 0), (0, 114, 178), (204, 121, 167)
-_PAPER, _INK = (255, 255, 255), (40, 40, 40)
+_PAPER, _INK, _GREY = (255, 255, 255), (40, 40, 40), (200, 200, 200)
 _MARGIN, _SWATCH = 12, 44
 _LABEL_WIDTH, _BAR_WIDTH, _BAR_HEIGHT = 280, 400, 9
 _MAX_LABEL = 34
@@ -86,8 +87,30 @@ def draw_measures(pages: Mapping[str, Mapping[str, float | None]], measures: Map
             length = _BAR_WIDTH * min(1.0, max(0.0, value))
             draw.rectangle((_LABEL_WIDTH, top, _LABEL_WIDTH + length, top + _BAR_HEIGHT - 2), fill=colours[measure])
     draw.line([(_LABEL_WIDTH, 0), (_LABEL_WIDTH, chart.height)], fill=_INK)
-    draw.line([(_LABEL_WIDTH + _BAR_WIDTH, 0), (_LABEL_WIDTH + _BAR_WIDTH, chart.height)], fill=(200, 200, 200))
+    draw.line([(_LABEL_WIDTH + _BAR_WIDTH, 0), (_LABEL_WIDTH + _BAR_WIDTH, chart.height)], fill=_GREY)
     return _jpeg(_under_legend(chart, {called: _Stroke(colours[name], 8) for name, called in measures.items()}))
+
+
+def draw_shares(rows: Sequence[tuple[str, int, Sequence[int]]], parts: Sequence[str]) -> bytes:
+    """Return a JPEG with a bar a row, all of one length: its name, what the whole bar stands for, and how much of it each part is.
+
+    `parts` says what the legend calls them; they stand one after the other. What is beyond the whole sticks out a little.
+    """
+    font = ImageFont.load_default(13)
+    colours = (_GREEN, _VERMILION, _BLUE, _PURPLE)[: len(parts)]
+    height = 2 * _BAR_HEIGHT
+    step = height + _MARGIN
+    chart = Image.new("RGB", (_LABEL_WIDTH + _BAR_WIDTH + 2 * _MARGIN, max(1, step * len(rows))), _PAPER)
+    draw = ImageDraw.Draw(chart)
+    for row, (name, whole, amounts) in enumerate(rows):
+        top = row * step + _MARGIN // 2
+        draw.text((_LABEL_WIDTH - _MARGIN, top + height / 2), _shortened(name), fill=_INK, font=font, anchor="rm")
+        ends = [min(_BAR_WIDTH + _MARGIN, round(_BAR_WIDTH * so_far / max(1, whole))) for so_far in accumulate(amounts, initial=0)]
+        for (begin, end), colour in zip(pairwise(ends), colours, strict=True):
+            if end > begin:
+                draw.rectangle((_LABEL_WIDTH + begin, top, _LABEL_WIDTH + end - 1, top + height), fill=colour)
+        draw.rectangle((_LABEL_WIDTH, top, _LABEL_WIDTH + _BAR_WIDTH, top + height), outline=_INK)
+    return _jpeg(_under_legend(chart, {part: _Stroke(colour, 8) for part, colour in zip(parts, colours, strict=True)}))
 
 
 def _shortened(name: str) -> str:

@@ -41,7 +41,8 @@ def save_page(engine: Engine, image_id: UUID, expected: int, payload: str, autho
 
     def save(connection: Connection) -> int:
         page = annotation_pages.c.item_image_id == image_id
-        lock(connection, {item_images: item_images.c.id == image_id, annotation_pages: page})
+        if not lock(connection, {item_images: item_images.c.id == image_id, annotation_pages: page})[item_images]:
+            raise ScribeError(Category.NOT_FOUND, f"there is no image {image_id}")
         revision = replace_page(connection, image, expected, stored, Author("human", author))
         if revision is None:
             return _saved_before(connection, image_id, expected, stored, author)

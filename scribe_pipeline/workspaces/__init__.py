@@ -1,19 +1,31 @@
-"""Workspaces: who owns what. Members, keys and quotas belong here too."""
+"""Workspaces: who owns what, and how much. Members and keys belong here too."""
 
-from uuid import UUID
+from scribe_pipeline.workspaces.names import workspace_id
+from scribe_pipeline.workspaces.quota import (
+    Usage,
+    bind,
+    charge,
+    guards,
+    in_words,
+    read_usage,
+    release,
+    require_room,
+    reserve,
+    set_limit,
+    sweep_reservations,
+)
 
-from sqlalchemy import Connection, select
-
-from scribe_pipeline.database.tables import workspaces
-from scribe_pipeline.errors import Category, ScribeError
-
-__all__ = ["workspace_id"]
-
-
-def workspace_id(connection: Connection, name: str) -> UUID:
-    """Return the id of the workspace of that name. Raises ScribeError (invalid_argument) that lists the names there are."""
-    found: UUID | None = connection.scalar(select(workspaces.c.id).where(workspaces.c.name == name))
-    if found is None:
-        names = ", ".join(connection.scalars(select(workspaces.c.name).order_by(workspaces.c.name)))
-        raise ScribeError(Category.INVALID_ARGUMENT, f"there is no workspace {name!r}; there are: {names}")
-    return found
+__all__ = [
+    "Usage",
+    "bind",
+    "charge",
+    "guards",
+    "in_words",
+    "read_usage",
+    "release",
+    "require_room",
+    "reserve",
+    "set_limit",
+    "sweep_reservations",
+    "workspace_id",
+]

@@ -49,5 +49,6 @@ def test_each_bad_file_is_one_plain_sentence(environment: dict[str, str], tmp_pa
     url = scribe(environment, "db", "url").stdout.strip()
     with psycopg.connect(url) as connection:
         owned = {row[0] for row in connection.execute("SELECT object_key FROM item_images")}
+        assert connection.execute("SELECT count(*) FROM resource_cleanup_outbox").fetchone() == (0,)
     assert {path.name for path in (Path(environment["SCRIBE_HOME"]) / "blobs").iterdir()} == owned
     assert len(owned) == 3

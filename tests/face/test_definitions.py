@@ -53,7 +53,7 @@ def test_definitions_validate_without_a_dagster_home(tmp_path: Path) -> None:
 def test_names_that_outsiders_rely_on() -> None:
     """R86: jobs, sensors and the page assets with their lineage have the names that are documented."""
     defs = build_defs()
-    for job in ("process_ingest_batch", "drain_transcription_queue", "derive_exports", "evaluate_recipe"):
+    for job in ("process_ingest_batch", "drain_transcription_queue", "derive_exports", "evaluate_recipe", "upload_cleanup"):
         assert defs.resolve_job_def(job).name == job
     sensor = defs.resolve_sensor_def("ingest_batch_sensor")
     assert sensor.minimum_interval_seconds == 5
@@ -68,6 +68,7 @@ def test_names_that_outsiders_rely_on() -> None:
         "transcribed_pages": {"segmented_pages"},
         "page_exports": {"transcribed_pages"},
         "recipe_evaluation": set(),
+        "storage_report": set(),
     }
 
 

@@ -15,12 +15,6 @@ from tests.commands import scribe, scribe_json
 from tests.houses import FakeEngines, House, Work
 
 
-@pytest.fixture
-def operator(house: House, database_url: str) -> dict[str, str]:
-    """The environment of commands that work on the house's database."""
-    return house.environment(database_url)
-
-
 def test_the_six_steps(house: House, operator: dict[str, str]) -> None:
     """R29, R31, R33, R34: list, show with the attempts in order, ask anew, verify the revision, read the audit; no token."""
     image = house.page()

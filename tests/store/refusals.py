@@ -8,6 +8,9 @@ SAME_LEASE = "lease_owner = 'someone', lease_token = 'same', lease_until = clock
 # One value for all rows, which no row has yet.
 SAME_ID = "'01900000-0000-7000-8000-0000000000ff'"
 NOW = "finished_at = clock_timestamp()"
+# One removal of an upload that waits.
+WAITING = "WHERE id = (SELECT id FROM resource_cleanup_outbox WHERE status = 'pending' AND kind = 'upload_blob' LIMIT 1)"
+FENCED = "FROM resource_cleanup_outbox WHERE delete_fenced_at IS NOT NULL"
 PENDING, RUNNING, COMPLETED = (f"WHERE status = '{status}'" for status in ("pending", "running", "completed"))
 OPEN = "WHERE outcome = 'running'"
 CLOSED = "WHERE outcome = 'completed'"
@@ -118,12 +121,25 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "webhook_deliveries_attempts": ("attempt_count = -1", "attempt_count = max_attempts + 1"),
     "webhook_deliveries_lease": (f"status = 'processing' {PENDING}", f"{LEASE} {PENDING}"),
     "resource_cleanup_outbox_kind": ("kind = 'page'",),
-    "resource_cleanup_outbox_key_present": ("resource_key = '' WHERE id = (SELECT id FROM resource_cleanup_outbox LIMIT 1)",),
+    "resource_cleanup_outbox_key_present": ("resource_key = '' WHERE status = 'failed'",),
     "resource_cleanup_outbox_bytes_range": ("storage_bytes = -1",),
     "resource_cleanup_outbox_status": (f"status = 'done' {PENDING}",),
     "resource_cleanup_outbox_attempts": ("attempt_count = -1",),
     "resource_cleanup_outbox_last_error_length": ("last_error = repeat('e', 129)",),
     "resource_cleanup_outbox_lease": (f"status = 'processing' {PENDING}", f"{LEASE} {PENDING}"),
+    # R57: the removal of an upload never becomes terminal
+    "resource_cleanup_outbox_upload_goes_on": (f"status = 'failed' {WAITING}",),
+    "resource_cleanup_outbox_upload_key_form": (
+        f"resource_key = left(resource_key, 101) {WAITING}", f"resource_key = '../' || resource_key {WAITING}",
+    ),
+    "resource_cleanup_outbox_staged_unfenced": (
+        "status = 'staged', lease_owner = NULL, lease_token = NULL, lease_until = NULL WHERE status = 'processing'",
+    ),
+    "storage_quota_usage_scope_form": ("scope = 'all' WHERE scope = 'global'",),
+    "storage_quota_usage_limit_range": ("limit_bytes = -1",),
+    "storage_quota_usage_used_range": ("used_bytes = -1",),
+    "storage_quota_usage_reserved_range": ("reserved_bytes = -1",),
+    "storage_reservations_bytes_positive": ("reserved_bytes = 0",),
     "operator_audit_actor_length": ("actor = ''", "actor = repeat('a', 256)"),
     "operator_audit_action_present": ("action = ''",),
     "operator_audit_subject_present": ("subject = ''",),
@@ -164,8 +180,10 @@ UNIQUE: dict[str, str] = {
     "webhook_subscriptions_target_unique": "target_url = 'https://same'",
     "webhook_deliveries_lease_token_unique": f"status = 'processing', {SAME_LEASE} {PENDING}",
     "webhook_deliveries_once": f"event_id = {SAME_ID}",
-    "resource_cleanup_outbox_lease_token_unique": f"status = 'processing', {SAME_LEASE} {PENDING}",
-    "resource_cleanup_outbox_once": "resource_key = 'same'",
+    "resource_cleanup_outbox_lease_token_unique": f"status = 'processing', {SAME_LEASE} WHERE kind = 'upload_blob'",
+    "resource_cleanup_outbox_once": f"resource_key = repeat('0', 64) || '-' || {SAME_ID} || '.png' WHERE kind = 'upload_blob'",
+    "storage_reservations_key_unique": "resource_key = 'same'",
+    "storage_reservations_one_a_file": "sequence = 9",
     "page_exports_object_key_unique": f"(sha256, object_key) = (repeat('0', 64), repeat('0', 64) || '-' || {SAME_ID} || '.xml')",
 }
 
@@ -197,6 +215,8 @@ KEPT: dict[str, tuple[str, ...]] = {
     ),
     "webhook_deliveries_keep": ("id", "workspace_id", "event_id", "subscription_id", "max_attempts", "created_at"),
     "resource_cleanup_outbox_keep": ("id", "workspace_id", "kind", "resource_key", "created_at"),
+    "storage_quota_usage_keep": ("scope",),
+    "storage_reservations_keep": ("id", "workspace_id", "batch_id", "sequence", "reserved_bytes", "created_at"),
     # R92: an export stays that of the revision it was made from
     "page_exports_keep": (
         "item_image_id", "revision", "format", "workspace_id", "object_key", "sha256", "size_bytes", "created_at",
@@ -231,6 +251,14 @@ STEPS: dict[str, tuple[str, ...]] = {
     # R162: the chain of a page's revisions has no gaps and never goes back
     "annotation_pages_step": ("revision = revision", "revision = revision + 2", "revision = revision - 1"),
     "webhook_deliveries_step": tuple(f"status = '{to}' WHERE status = 'delivered'" for to in ("pending", "processing", "failed")),
+    # R56, R68, R77, R79: attempts, fence and bytes of a removal stay through everything but its confirmation
+    "resource_cleanup_outbox_step": (
+        f"storage_bytes = storage_bytes - 1 {WAITING}",
+        "attempt_count = attempt_count - 1 WHERE status = 'processing'",
+        "delete_fenced_at = NULL WHERE status = 'processing'",
+        "delete_fenced_at = delete_fenced_at + interval '1 second' WHERE status = 'processing'",
+        f"delete_fenced_at = clock_timestamp() {WAITING}",
+    ),
 }
 
 # Rows that are evidence: the columns that may be changed nevertheless are refused by the triggers above, if at all.
@@ -243,9 +271,32 @@ EVIDENCE: dict[str, str] = {
 }
 
 # Tables that cannot be emptied at a stroke either.
-STAYING = tuple(name.replace("_evidence", "_stay") for name in EVIDENCE)
+STAYING = (*(name.replace("_evidence", "_stay") for name in EVIDENCE), "resource_cleanup_outbox_stay")
 
-# The triggers that write the time of a change, and a change.
+# What cannot be done at all, as whole statements.
+STATEMENTS: dict[str, tuple[str, ...]] = {
+    # R50, R72, R79: no removal is forgotten that is neither confirmed nor pointless, nor one that has failed
+    "resource_cleanup_outbox_confirmed": (
+        f"DELETE FROM resource_cleanup_outbox {WAITING}",
+        "DELETE FROM resource_cleanup_outbox WHERE status = 'failed'",
+        "DELETE FROM resource_cleanup_outbox WHERE status = 'staged' AND storage_bytes > 0",
+        "DELETE FROM resource_cleanup_outbox WHERE status = 'processing' AND delete_fenced_at IS NULL",
+    ),
+    # R67, R69: what is being removed gets no new owner
+    "item_images_retired": (
+        f"""INSERT INTO item_images (id, workspace_id, item_id, sequence, label, object_key, sha256, storage_bytes, media_type,
+                                     width, height, canvas_uri)
+            SELECT gen_random_uuid(), workspace_id, gen_random_uuid(), 1, 'late', resource_key, left(resource_key, 64), 1,
+                   'image/png', 1, 1, 'late' {FENCED}""",
+    ),
+    "page_exports_retired": (
+        f"""INSERT INTO page_exports (item_image_id, revision, format, workspace_id, object_key, sha256, size_bytes)
+            SELECT gen_random_uuid(), 1, 'txt', workspace_id, resource_key, left(resource_key, 64), 1 {FENCED}""",
+    ),
+}
+
+# The trigger that adds a row beside another, and those that write the time of a change, and a change.
+OPENING = ("workspaces_quota",)
 TOUCHING: dict[str, str] = {
     "contexts_touch": "description = 'new'",
     "items_touch": "name = 'new'",
@@ -255,4 +306,5 @@ TOUCHING: dict[str, str] = {
     "transcription_jobs_touch": "error = 'new'",
     "webhook_deliveries_touch": "last_error = 'new'",
     "resource_cleanup_outbox_touch": "last_error = 'new'",
+    "storage_quota_usage_touch": "limit_bytes = 7",
 }

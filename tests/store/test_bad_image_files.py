@@ -25,7 +25,7 @@ def test_each_file_is_a_page_or_a_sentence(house: House) -> None:
     )
     house.settings = replace(house.settings, limits=limits)
     collection = collect([FOLDER / name for name in RIGHT])
-    batch = request_batch(house.engine, collection, workspace="default", context=None, max_attempts=3)
+    batch = request_batch(house.engine, collection, workspace="default", context=None, max_attempts=3, reservation_seconds=3600)
     Work(house, batch).validate()
     sizes = {
         (row.sequence, row.frame): (row.width, row.height)

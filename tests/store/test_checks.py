@@ -13,15 +13,17 @@ from scribe_pipeline.database import DatabaseError, EmbeddedServer, connect, in_
 from scribe_pipeline.events import Operator
 from scribe_pipeline.exports import derive_exports
 from scribe_pipeline.ingest import cancel_batch
-from scribe_pipeline.storage import open_store
+from scribe_pipeline.storage import UPLOAD, open_store
+from scribe_pipeline.storage.removal import claim_removal, fence_removal
 from tests.conftest import fresh_database
-from tests.houses import House
-from tests.store.refusals import BESIDE, CHECKS, EVIDENCE, KEPT, STAYING, STEPS, TOUCHING, UNIQUE
+from tests.houses import House, png
+from tests.store.refusals import BESIDE, CHECKS, EVIDENCE, KEPT, OPENING, STATEMENTS, STAYING, STEPS, TOUCHING, UNIQUE
 
 # PostgreSQL's restrict_violation: how the triggers refuse.
 REFUSED = "23001"
 CONSTRAINTS = CHECKS | {name: (change,) for name, change in UNIQUE.items()}
-TRIGGERS = [*dict.fromkeys((*KEPT, *STEPS, *EVIDENCE, *STAYING, *TOUCHING))]
+REFUSING = [*dict.fromkeys((*KEPT, *STEPS, *EVIDENCE, *STAYING, *STATEMENTS))]
+TRIGGERS = [*dict.fromkeys((*REFUSING, *TOUCHING, *OPENING))]
 # Which rows may be changed at all.
 OPEN = {"transcription_jobs": " WHERE status = 'pending'", "transcription_job_attempts": " WHERE outcome = 'running'"}
 
@@ -42,7 +44,10 @@ def furnished(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def furnish(house: House) -> None:
-    """Two completed jobs, one that runs in its second try, two pending; an open batch and a canceled one; deliveries, exports."""
+    """Two completed jobs, one that runs in its second try, two pending; an open batch and a canceled one; deliveries, exports.
+
+    Of the removals one is fenced, one claimed, one staged, one waits and one has failed; of the reservations one is bound.
+    """
     house.execute("INSERT INTO workspaces (id, name) VALUES (gen_random_uuid(), 'other')")
     house.execute(
         """INSERT INTO webhook_subscriptions (id, workspace_id, target_url, signing_secret)
@@ -58,8 +63,20 @@ def furnish(house: House) -> None:
     house.claim()
     drafted = house.value("SELECT item_image_id FROM annotation_pages WHERE revision = 2 LIMIT 1")
     derive_exports(house.engine, open_store(house.store_url), drafted, 2)
-    canceled, _ = house.ingested(1, incomplete=2)
-    cancel_batch(house.engine, canceled, Operator("test"), 0)
+    canceled, _ = house.ingested(1, incomplete=3)
+    cancel_batch(house.engine, canceled, Operator("test"))
+    claim = claim_removal(house.engine, {UPLOAD}, 60)
+    assert claim is not None and fence_removal(house.engine, claim)
+    assert claim_removal(house.engine, {UPLOAD}, 60)
+    _, (image,) = house.ingested(0, incomplete=1)
+    house.unstore(image.id)
+    house.execute(
+        """INSERT INTO resource_cleanup_outbox (id, workspace_id, kind, resource_key, status)
+           SELECT gen_random_uuid(), id, 'triplet_presentation_item', 'item', 'failed' FROM workspaces WHERE name = 'default'"""
+    )
+    house.batch({"a.png": png(), "b.png": png()}, house.folder / "in")
+    house.execute("UPDATE storage_reservations SET resource_key = 'bound' WHERE sequence = 1")
+    house.execute("UPDATE storage_quota_usage SET reserved_bytes = reserved_bytes / 2")
     house.job()
     house.execute(
         """UPDATE webhook_deliveries SET status = 'delivered'
@@ -111,6 +128,8 @@ def test_each_constraint_refuses(furnished: House, name: str) -> None:
 
 def refused_by(house: House, name: str) -> list[str]:
     """The statements that a trigger is to refuse."""
+    if name in STATEMENTS:
+        return [*STATEMENTS[name]]
     table = table_of(house, name)
     types = dict(house.rows("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = :table", table=table))
     if name in STAYING:
@@ -132,9 +151,12 @@ def other_value(column: str, data_type: str) -> str:
     return f"{column} + interval '1 hour'" if data_type.startswith("timestamp") else f"{column} + 1"
 
 
-@pytest.mark.parametrize("name", [*dict.fromkeys((*KEPT, *STEPS, *EVIDENCE, *STAYING))])
+@pytest.mark.parametrize("name", REFUSING)
 def test_each_trigger_refuses(furnished: House, name: str) -> None:
-    """R2, R12, R32, R34, R51, R95, R96, R162: the change is refused as an offence against history, and only by this trigger."""
+    """R2, R12, R32, R34, R51, R56, R67, R68, R79, R95, R96, R162: the change is refused as an offence against history.
+
+    It is this trigger alone that refuses it.
+    """
     for statement in refused_by(furnished, name):
         assert outcome(furnished, statement, "SELECT") == REFUSED, statement
         assert outcome(furnished, statement, removal(furnished, name)) not in (REFUSED, "0 rows"), statement
@@ -168,6 +190,16 @@ def test_each_change_says_when_it_was_made(furnished: House, name: str) -> None:
     undone = outcome(furnished, seen, forged)
     assert undone.endswith(" rows")
     assert outcome(furnished, seen, f"{removal(furnished, name)}; {forged}") == "P0004", "only this trigger does it"
+
+
+@pytest.mark.parametrize("name", OPENING)
+def test_a_new_workspace_has_its_quota(furnished: House, name: str) -> None:
+    """R78: nothing is stored in a workspace without a limit; it is there as soon as the workspace is."""
+    made = "INSERT INTO workspaces (id, name) VALUES (gen_random_uuid(), 'new')"
+    seen = """DO $$ BEGIN ASSERT (SELECT limit_bytes = 5368709120 FROM storage_quota_usage AS quota
+                                  JOIN workspaces ON workspaces.id::text = quota.scope WHERE name = 'new'); END $$"""
+    assert outcome(furnished, seen, made).endswith(" rows")
+    assert outcome(furnished, seen, f"{removal(furnished, name)}; {made}") == "P0004", "only this trigger does it"
 
 
 def test_the_lists_are_complete(furnished: House) -> None:

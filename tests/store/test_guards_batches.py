@@ -14,14 +14,15 @@ from scribe_pipeline.database import Lease
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Operator
 from scribe_pipeline.ingest import ValidationSource, cancel_batch, due_batches, open_batch, raise_generation, settle_batch
-from scribe_pipeline.ingest.claims import FileClaim, claim_file, end_file_attempt, note_object, renew_file
+from scribe_pipeline.ingest.claims import FileClaim, claim_file, end_file_attempt, renew_file, stage_object
 from scribe_pipeline.jobs import claim_jobs
+from scribe_pipeline.storage import new_object_key
 from tests.houses import FakeEngines, House, Work, png
 from tests.store.test_guards_store import refused
 
 OPERATOR = Operator("test")
 LATE_WRITES: dict[str, Callable[[House, FileClaim], object]] = {
-    "note": lambda house, claim: note_object(house.engine, claim, "object"),
+    "note": lambda house, claim: stage_object(house.engine, claim, new_object_key(claim.content_sha256, "png"), 60),
     "defer": lambda house, claim: end_file_attempt(house.engine, claim, Category.TIMEOUT, "late"),
     "fail": lambda house, claim: end_file_attempt(house.engine, claim, Category.DAMAGED, "late"),
 }
@@ -147,9 +148,8 @@ def test_cancel_reaches_what_is_open_of_one_batch(house: House) -> None:
     """R23, R24, R119: neither what has ended, nor a page, nor another batch; objects without an owner are handed over."""
     canceled, images = house.ingested(2, incomplete=4)
     house.complete(house.claim())
-    gone = [image.id for image in images[3:]]
-    house.execute("UPDATE ingest_batch_files SET item_image_id = NULL WHERE item_image_id = ANY(:gone)", gone=gone)
-    house.execute("DELETE FROM item_images WHERE id = ANY(:gone)", gone=gone)
+    for image in images[3:]:
+        house.unstore(image.id)
     house.execute("UPDATE ingest_batch_files SET status = 'failed', error_category = 'damaged' WHERE sequence = 5")
     house.execute("UPDATE ingest_batch_files SET object_key = NULL WHERE sequence = 6")
     other, _ = house.ingested(1, incomplete=1)
@@ -160,7 +160,7 @@ def test_cancel_reaches_what_is_open_of_one_batch(house: House) -> None:
         "ingest_batches": "id = :id",
     }
     before = [house.rows(f"SELECT * FROM {table} WHERE {which}", id=other) for table, which in untouched.items()]
-    assert cancel_batch(house.engine, canceled, OPERATOR, 60)
+    assert cancel_batch(house.engine, canceled, OPERATOR)
     assert [house.rows(f"SELECT * FROM {table} WHERE {which}", id=other) for table, which in untouched.items()] == before
     assert house.rows("SELECT status FROM transcription_jobs WHERE batch_id = :id ORDER BY id", id=canceled) == [
         ("completed",), ("canceled",),
@@ -169,27 +169,25 @@ def test_cancel_reaches_what_is_open_of_one_batch(house: House) -> None:
     assert [row.status for row in rows] == ["completed", "completed", "canceled", "canceled", "failed", "canceled"]
     left = house.rows("SELECT id FROM item_images WHERE item_id = :id ORDER BY sequence", id=images[0].item_id)
     assert [row.id for row in left] == [image.id for image in images[:2]]
-    removed = {row.resource_key for row in house.rows("SELECT resource_key FROM resource_cleanup_outbox")}
-    assert removed == {images[2].object_key, images[3].object_key}
-    # a file that fails hands its object over itself; the one made here did not
-    house.execute("UPDATE ingest_batch_files SET object_key = NULL WHERE sequence = 5")
+    removed = {row.resource_key for row in house.rows("SELECT resource_key FROM resource_cleanup_outbox WHERE status = 'pending'")}
+    assert removed == {images[2].object_key}
 
 
 def test_only_an_open_batch_is_canceled(house: House) -> None:
     """R119: a second cancel changes nothing, and one that comes too late says so."""
     batch_id, _ = house.ingested(1)
-    assert cancel_batch(house.engine, batch_id, OPERATOR, 0)
-    assert not cancel_batch(house.engine, batch_id, OPERATOR, 0)
+    assert cancel_batch(house.engine, batch_id, OPERATOR)
+    assert not cancel_batch(house.engine, batch_id, OPERATOR)
     assert house.value("SELECT count(*) FROM operator_audit") == 1
     failed = settle_batch(house.engine, house.ingested(0)[0], 0)
-    assert "only an open batch" in refused(lambda: cancel_batch(house.engine, failed.id, OPERATOR, 0), Category.FAILED_PRECONDITION)
+    assert "only an open batch" in refused(lambda: cancel_batch(house.engine, failed.id, OPERATOR), Category.FAILED_PRECONDITION)
 
 
 def test_a_request_after_a_cancel_is_a_new_batch(house: House, tmp_path: Path) -> None:
     """R94: a canceled batch stands in nobody's way, and of two requests that meet both get the new one."""
     files_ = {"a.png": png()}
     canceled = house.batch(files_, tmp_path)
-    cancel_batch(house.engine, canceled.id, OPERATOR, 0)
+    cancel_batch(house.engine, canceled.id, OPERATOR)
     overtaken: list[UUID] = []
 
     def overtake(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:

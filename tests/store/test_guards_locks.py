@@ -16,6 +16,7 @@ from scribe_pipeline.database.tables import (
     ingest_batches,
     item_images,
     items,
+    storage_quota_usage,
     transcription_jobs,
 )
 from scribe_pipeline.errors import Category, ScribeError
@@ -82,6 +83,12 @@ def test_rows_are_locked_in_one_order(house: House) -> None:
     assert [re.findall(r"FROM (\w+)", statement)[0] for statement in statements] == [
         "ingest_batches", "ingest_batch_files", "items", "item_images", "transcription_jobs", "annotation_pages",
     ]  # fmt: skip
+
+
+def test_the_counter_of_all_is_locked_first(house: House) -> None:
+    """R63: before those of single workspaces, whose ids come before it in the alphabet."""
+    rows = in_transaction(house.engine, lambda connection: lock(connection, {storage_quota_usage: true()}))
+    assert [row.scope == "global" for row in rows[storage_quota_usage]] == [True, False]
 
 
 def test_rows_of_a_table_are_locked_by_their_keys(house: House) -> None:

@@ -13,7 +13,7 @@ from scribe_pipeline.database import Lease, in_transaction
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Operator
 from scribe_pipeline.jobs import JobClaim, cancel_job, claim_jobs, end_attempt, renew_claim
-from scribe_pipeline.storage import Blob, hand_over_blobs, new_object_key
+from scribe_pipeline.storage import Blob, hand_over_blobs
 from scribe_pipeline.workspaces import workspace_id
 from tests.houses import House
 from tests.store.test_jobs import LATE_WRITES
@@ -217,16 +217,19 @@ def test_another_workspaces_context_is_not_there(house: House) -> None:
 
 
 def test_an_object_is_handed_over_once(house: House) -> None:
-    """R56: asking for a removal again leaves the row as it is, with its count of attempts."""
-    blob = Blob(house.image().workspace_id, new_object_key("0" * 64, "png"), 1)
+    """R56, R77: asking for a removal again leaves the row with its count of attempts, and with no fewer bytes."""
+    image = house.image()
 
-    def hand_over() -> None:
+    def hand_over(size: int) -> None:
+        blob = Blob(image.workspace_id, image.object_key, size)
         in_transaction(house.engine, lambda connection: hand_over_blobs(connection, [blob]))
 
-    hand_over()
+    hand_over(1)
     house.execute("UPDATE resource_cleanup_outbox SET attempt_count = 7")
-    hand_over()
-    assert house.rows("SELECT attempt_count FROM resource_cleanup_outbox") == [(7,)]
+    for size in (image.storage_bytes, 0):
+        hand_over(size)
+        assert house.rows("SELECT attempt_count, storage_bytes FROM resource_cleanup_outbox") == [(7, image.storage_bytes)]
+    house.execute("DELETE FROM item_images")
 
 
 def test_an_image_is_asked_for_by_its_own_workspace(house: House) -> None:

@@ -60,7 +60,9 @@ def test_the_same_request_at_once_is_one_batch(house: House, tmp_path: Path) -> 
     found: list[Batch] = []
 
     def request() -> None:
-        found.append(request_batch(house.engine, collection, workspace="default", context=None, max_attempts=3))
+        found.append(
+            request_batch(house.engine, collection, workspace="default", context=None, max_attempts=3, reservation_seconds=3600)
+        )
 
     threads = [threading.Thread(target=request) for _ in range(6)]
     for thread in threads:
@@ -78,7 +80,7 @@ def test_unknown_names_are_refused(house: House, tmp_path: Path, unknown: dict[s
     (tmp_path / "a.png").write_bytes(png())
     wanted: dict[str, Any] = {"workspace": "default", "context": None} | unknown
     with pytest.raises(ScribeError, match=r"there are: (default|letter, manuscript, newspaper)") as caught:
-        request_batch(house.engine, collect([tmp_path / "a.png"]), max_attempts=3, **wanted)
+        request_batch(house.engine, collect([tmp_path / "a.png"]), max_attempts=3, reservation_seconds=3600, **wanted)
     assert caught.value.category is Category.INVALID_ARGUMENT
     assert house.value("SELECT count(*) FROM items") == 0
 
@@ -193,7 +195,9 @@ def test_names_that_cannot_be_printed(house: House, engines: FakeEngines, tmp_pa
     folder.mkdir()
     for number, name in enumerate((b"caf\xe9.png", b"two\nlines.png")):
         Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_bytes(png(colour=f"#0000{number:02x}"))
-    batch = request_batch(house.engine, collect([folder]), workspace="default", context=None, max_attempts=3)
+    batch = request_batch(
+        house.engine, collect([folder]), workspace="default", context=None, max_attempts=3, reservation_seconds=3600
+    )
     assert Work(house, batch).all().status == "completed"
     labels = {row.label for row in house.rows("SELECT label FROM item_images")}
     assert labels == {"caf\\udce9.png", "two\\nlines.png"}

@@ -12,7 +12,7 @@ from scribe_pipeline.database import EmbeddedServer, connect, is_current, upgrad
 from scribe_pipeline.database.tables import item_images
 from scribe_pipeline.errors import Category
 from scribe_pipeline.jobs import claim_jobs, end_attempt
-from scribe_pipeline.pages import Image
+from scribe_pipeline.pages import Image, insert_image
 from tests import houses
 from tests.conftest import ROOT, broken_invariants, drop_database
 from tests.houses import House
@@ -22,10 +22,10 @@ def insert_image_without_frame(connection: Connection, image: Image) -> None:
     connection.execute(insert(item_images).values(**{name: value for name, value in vars(image).items() if name != "frame"}))
 
 
-@pytest.fixture(params=["0001", "0002"])
+@pytest.fixture(params=["0001", "0002", "0003"])
 def old(server: EmbeddedServer, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """A database as an earlier release has left it."""
-    monkeypatch.setattr(houses, "insert_image", insert_image_without_frame)
+    monkeypatch.setattr(houses, "insert_counted", insert_image_without_frame if request.param < "0003" else insert_image)
     server.ensure_database("earlier_release")
     engine = connect(server.url("earlier_release"))
     config = Config()

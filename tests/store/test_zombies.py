@@ -58,7 +58,7 @@ FATES: dict[str, Callable[[House, Zombie], object]] = {
     "taken over and completed": lambda house, zombie: house.complete(zombie.heir),
     "canceled": lambda house, zombie: cancel_job(house.engine, zombie.claim.job_id, OPERATOR),
     "superseded": lambda house, zombie: supersede(house, zombie),
-    "canceled with its batch": lambda house, zombie: cancel_batch(house.engine, zombie.batch_id, OPERATOR, 0),
+    "canceled with its batch": lambda house, zombie: cancel_batch(house.engine, zombie.batch_id, OPERATOR),
     "failed as exhausted": lambda house, zombie: claim_jobs(house.engine, 600, 1, zombie.batch_id),
 }
 STATUS = dict(zip(FATES, ("running", "completed", "canceled", "superseded", "canceled", "failed"), strict=True))

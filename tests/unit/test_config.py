@@ -41,6 +41,8 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
         ("max_image_side", 30_000),
         ("max_image_pages", 1000),
         ("claim_seconds", 20 * 60),
+        ("cleanup_warn_seconds", 3600),
+        ("storage_warn_share", 0.9),
     ],
 )
 def test_defaults(name: str, value: object) -> None:
@@ -61,6 +63,8 @@ def test_defaults(name: str, value: object) -> None:
         ("SCRIBE_MAX_IMAGE_PIXELS", "1000", "max_image_pixels", 1000),
         ("SCRIBE_MAX_IMAGE_SIDE", "1000", "max_image_side", 1000),
         ("SCRIBE_MAX_IMAGE_PAGES", "50", "max_image_pages", 50),
+        ("SCRIBE_CLEANUP_WARN_SECONDS", "7200", "cleanup_warn_seconds", 7200),
+        ("SCRIBE_STORAGE_WARN_SHARE", "0.5", "storage_warn_share", 0.5),
     ],
 )
 def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, name: str, value: object) -> None:
@@ -79,6 +83,10 @@ def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, variable: str, text
         ("SCRIBE_MAX_ATTEMPTS", "0"),
         ("SCRIBE_WORKERS", "0"),
         ("SCRIBE_MAX_IMAGE_BYTES", "0"),
+        ("SCRIBE_CLEANUP_WARN_SECONDS", "59"),
+        ("SCRIBE_STORAGE_WARN_SHARE", "0"),
+        ("SCRIBE_STORAGE_WARN_SHARE", "1.01"),
+        ("SCRIBE_STORAGE_WARN_SHARE", "nan"),
         ("SCRIBE_PUBLIC_URL", "localhost:8000"),
         ("SCRIBE_PUBLIC_URL", "http://localhost:8000/"),
         ("SCRIBE_PUBLIC_URL", "http://localhost:8000/v3?x"),

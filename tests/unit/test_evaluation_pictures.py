@@ -1,4 +1,4 @@
-"""Pictures of an evaluation: each kind of line has its colour, and a page of any size makes a bounded picture."""
+"""Pictures: each kind of line has its colour, a page of any size makes a bounded picture, and bars are as long as their numbers."""
 
 import io
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scribe_pipeline.metrics import Line, draw_evaluation, draw_measures
+from scribe_pipeline.metrics import Line, draw_evaluation, draw_measures, draw_shares
 
 GREEN, VERMILION, BLUE = (0, 158, 115), (213, 94, 0), (0, 114, 178)
 
@@ -73,3 +73,22 @@ def test_what_is_not_measured_does_not_look_like_zero() -> None:
         right_of_axis = np.s_[-15:, 284:600]
         assert np.asarray(without)[right_of_axis].min() > 200
         assert np.asarray(with_dash)[right_of_axis].min() < 150
+
+
+@pytest.mark.parametrize(
+    ("whole", "amounts", "lengths"),
+    [
+        (1000, (250, 500, 100), (100, 200, 40)),
+        (7 * 2**40, (2**40, 0, 2**41), (57, 0, 114)),
+        (1000, (0, 0, 0), (0, 0, 0)),
+        (1000, (900, 300, 0), (360, 52, 0)),
+        (0, (5, 0, 0), (412, 0, 0)),
+        (0, (0, 0, 0), (0, 0, 0)),
+    ],
+)
+def test_parts_are_as_long_as_their_shares(whole: int, amounts: tuple[int, ...], lengths: tuple[int, ...]) -> None:
+    """R62: parts of a bar stand for amounts of a whole; what is beyond it, or part of nothing, sticks out a little."""
+    with Image.open(io.BytesIO(draw_shares([("a" * 50, whole, amounts)], ["one", "two", "three"]))) as picture:
+        row = np.asarray(picture).astype(int)[-15, 284:]
+    drawn = [int((np.abs(row - colour).max(axis=-1) < 40).sum()) for colour in (GREEN, VERMILION, BLUE)]
+    assert drawn == pytest.approx([max(0, length - 4 * (place == 0)) for place, length in enumerate(lengths)], abs=5)
