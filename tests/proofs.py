@@ -35,8 +35,13 @@ def seeded(proof: str) -> random.Random:
 
 def numbers_of(proof: str) -> list[int]:
     """Return the numbers of a proof's items, where each is made from the seed and its number; SCRIBE_PROOF_ONLY names one."""
+    return chosen_of(size_of(proof))
+
+
+def chosen_of(count: int) -> list[int]:
+    """Return the numbers of so many items; SCRIBE_PROOF_ONLY names one."""
     only = os.environ.get("SCRIBE_PROOF_ONLY")
-    return list(range(size_of(proof))) if only is None else [int(only)]
+    return list(range(count)) if only is None else [int(only)]
 
 
 def seeded_item(seed: int, name: object) -> random.Random:

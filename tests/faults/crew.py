@@ -1,4 +1,4 @@
-"""Worker processes that run the product's own loop for ever, and can be killed or stopped like any other."""
+"""Worker processes that run the product's own loops for ever, and can be killed or stopped like any other."""
 
 import logging
 import os
@@ -6,11 +6,14 @@ import random
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
+
+from sqlalchemy import Engine
 
 from scribe_pipeline.database import DatabaseError, connect, new_lease
 from scribe_pipeline.engines import LineText, Ticket, tasks
@@ -61,16 +64,21 @@ class Workplace:
     log: Path
 
 
+# One turn of a worker's work, over and over; what it is made from is the worker's own.
+Turn = Callable[[], None]
+Duty = Callable[[Workplace, random.Random], Turn]
+
+
 class Worker:
     """A worker process. It is forked, so that it is at work within milliseconds."""
 
-    def __init__(self, place: Workplace, seed: int) -> None:
+    def __init__(self, place: Workplace, seed: int, duty: Duty) -> None:
         boss = os.getpid()
         self.stopped_at: float | None = None
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _work(place, random.Random(seed), boss)
+                _work(place, duty(place, random.Random(seed)), boss)
             finally:
                 os._exit(1)
 
@@ -96,18 +104,25 @@ class Worker:
         return os.WIFSIGNALED(status)
 
 
-def _work(place: Workplace, moods: random.Random, boss: int) -> None:
-    """Drain the queue again and again, for as long as the process lives that has forked this one."""
+def named_engine(place: Workplace) -> Engine:
+    """The worker's connections; its sessions bear the name that its leases bear."""
+    return connect(f"{place.url}?application_name={quote(new_lease(0).owner)}")
+
+
+def read_pages(place: Workplace, moods: random.Random) -> Turn:
+    """Drain the queue of jobs."""
+    tasks.transcriber = lambda provider, model: Reader(moods)  # type: ignore[assignment,return-value]
+    source = TranscriptionSource(named_engine(place), place.store_url, LEASE_SECONDS, lambda _: None)
+    return partial(drain, [source], LatePool(moods), LEASE_SECONDS, 60)
+
+
+def _work(place: Workplace, turn: Turn, boss: int) -> None:
+    """Take one turn after the other, for as long as the process lives that has forked this one."""
     log = logging.getLogger("scribe_pipeline")
     log.addHandler(logging.FileHandler(place.log))
-    tasks.transcriber = lambda provider, model: Reader(moods)  # type: ignore[assignment,return-value]
-    # a worker's sessions bear the name that its leases bear
-    engine = connect(f"{place.url}?application_name={quote(new_lease(0).owner)}")
-    source = TranscriptionSource(engine, place.store_url, LEASE_SECONDS, lambda _: None)
-    pool = LatePool(moods)
     while os.getppid() == boss:
         try:
-            drain([source], pool, LEASE_SECONDS, 60)
+            turn()
         except DatabaseError as error:
             log.warning("the loop ended: %s", error.message)
         except BaseException:
@@ -117,9 +132,9 @@ def _work(place: Workplace, moods: random.Random, boss: int) -> None:
 
 
 @contextmanager
-def crew(place: Workplace, moods: random.Random, count: int) -> Iterator[list[Worker]]:
+def crew(place: Workplace, moods: random.Random, count: int, duty: Duty) -> Iterator[list[Worker]]:
     """So many workers; whoever is in the list at the end is killed."""
-    workers = [Worker(place, moods.randrange(10**9)) for _ in range(count)]
+    workers = [Worker(place, moods.randrange(10**9), duty) for _ in range(count)]
     try:
         yield workers
     finally:

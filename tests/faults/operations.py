@@ -127,7 +127,7 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "cancel a batch": Operation(
         half_ingested,
-        lambda engine, batch_id: cancel_batch(engine, batch_id, _WHO, 60),
+        lambda engine, batch_id: cancel_batch(engine, batch_id, _WHO),
         end=("canceled at 1: ", "canceled at 1: canceled"),
         by_person=True,
     ),

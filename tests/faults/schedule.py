@@ -1,9 +1,10 @@
-"""Several sessions whose statements are let through one by one, in an order that random numbers give.
+"""Several sessions whose statements are let through one by one, in an order that somebody chooses step by step.
 
-Each session is a thread with a connection of its own. It stops before every statement, commit and rollback until the schedule
-lets it through. One that then waits for a lock is left to wait while others go on; when a transaction has ended, those that
-waited are looked at again before the next step. So the same random numbers give the same schedule as a rule, though not always:
-which of several sessions gets a row that one commit frees, say, is the server's choice. What was really played is told.
+Each session is a thread with a connection of its own. It stops before every statement, commit and rollback, and before each
+`step` of its own, until the schedule lets it through. One that then waits for a lock is left to wait while others go on; when a
+transaction has ended, those that waited are looked at again before the next step. So the same choices give the same schedule as
+a rule, though not always: which of several sessions gets a row that one commit frees, say, is the server's choice. What was
+really played is told.
 """
 
 import re
@@ -13,6 +14,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from queue import Empty, SimpleQueue
 from random import Random
 from typing import Any
@@ -33,6 +36,10 @@ _DEADLOCK = "40P01"
 
 _WRITE = re.compile(r"\s*(UPDATE|DELETE FROM|INSERT INTO) (\w+)")
 _READ = re.compile(r"\s*(\w+).*?\bFROM (\w+)(?:.*(\bFOR (?:NO KEY )?(?:UPDATE|SHARE|KEY SHARE))(?: OF (\w+))?)?", re.DOTALL)
+
+# Which of the sessions that may go on does so, by their numbers.
+Chooser = Callable[[list[int]], int]
+_own = threading.local()
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,76 @@ def locked_table(statement: str) -> tuple[str, str | None]:
     return f"{verb} {of or table} {clause or ''}".rstrip(), (of or table) if clause else None
 
 
+def step(words: str) -> None:
+    """Make what the session does next, which is no statement, a step of the schedule; without a schedule do nothing."""
+    if (session := getattr(_own, "session", None)) is not None:
+        session.wait(words)
+
+
+class AtRandom:
+    """Chooses any session, but in some schedules rather the one that went on last."""
+
+    def __init__(self, chance: Random) -> None:
+        self._chance = chance
+        self._keep_on = chance.choice((0, 0.5, 0.9, 0.97))
+        self._last: int | None = None
+
+    def __call__(self, able: list[int]) -> int:
+        if self._last not in able or self._chance.random() >= self._keep_on:
+            self._last = self._chance.choice(able)
+        return self._last
+
+
+@dataclass
+class _Fork:
+    """A point in schedules that begin alike: what has been chosen there, and whether all that can follow has been played."""
+
+    chosen: "dict[int, _Fork]" = field(default_factory=dict)
+    played: bool = False
+
+
+class Unplayed:
+    """Chooses schedules that have not been played yet, in a random order, until there are no others."""
+
+    def __init__(self, chance: Random) -> None:
+        self._chance = chance
+        self._root = _Fork()
+        self._path: list[_Fork] = []
+        self.end()
+
+    @property
+    def done(self) -> bool:
+        """Whether every schedule there is has been played."""
+        return self._root.played
+
+    def __call__(self, able: list[int]) -> int:
+        here = self._path[-1]
+        ways = {number: here.chosen.setdefault(number, _Fork()) for number in able}
+        number = self._any([number for number, way in ways.items() if not way.played] or able)
+        self._path.append(ways[number])
+        return number
+
+    def end(self) -> None:
+        """Take note that the schedule is over, and begin another."""
+        for point in reversed(self._path):
+            point.played = all(way.played for way in point.chosen.values())
+        self._path, self._any = [self._root], AtRandom(self._chance)
+
+
+def lock_order(orders: dict[tuple[str, ...], str]) -> list[str]:
+    """Return the tables so that no transaction locks one before another that precedes it; fail if there is no such order."""
+    before: dict[str, set[str]] = {}
+    for order in orders:
+        for earlier, later in pairwise(order):
+            before.setdefault(later, set()).add(earlier)
+    try:
+        tables = list(TopologicalSorter(before).static_order())
+    except CycleError as error:
+        raise AssertionError(f"{error.args[1]} is a circle; locks are taken so: {orders}") from None
+    assert "storage_quota_usage" not in before, "the counters come before all else"
+    return tables
+
+
 class _Session:
     """A thread, its connection, and the gate between them."""
 
@@ -126,6 +203,7 @@ class _Session:
         self._engine.dispose()
 
     def _work(self, script: Sequence[Operation]) -> None:
+        _own.session = self
         for operation in script:
             self.operation = operation
             value, refusal = None, None
@@ -139,13 +217,13 @@ class _Session:
 
     def _before_statement(self, connection: Any, cursor: Any, statement: str, *_: Any) -> None:
         words, table = locked_table(statement)
-        self._wait(words)
+        self.wait(words)
         if table is not None:
             self.locked.setdefault(table)
 
     def _before_end(self, how: str, end: Callable[[Any], None], connection: Any) -> None:
         if connection.driver_connection.info.transaction_status != TransactionStatus.IDLE:
-            self._wait(how)
+            self.wait(how)
             self._ended = self._step
             self.orders.setdefault(tuple(self.locked), str(self.operation and self.operation.kind))
             self.locked.clear()
@@ -154,7 +232,7 @@ class _Session:
     def _on_error(self, context: Any) -> None:
         self.deadlocks += getattr(context.original_exception, "sqlstate", None) == _DEADLOCK
 
-    def _wait(self, words: str) -> None:
+    def wait(self, words: str) -> None:
         self.at = words
         self._arrivals.put(self)
         self._gate.acquire()
@@ -180,23 +258,20 @@ class Sessions:
         """In which order transactions have locked rows of tables for the first time, and one kind of operation that did so."""
         return {order: kind for session in self._all for order, kind in session.orders.items()}
 
-    def play(self, scripts: Sequence[Sequence[Operation]], order: Random) -> Played:
-        """Let each script run in a session, their statements in random order, until all are done."""
+    def play(self, scripts: Sequence[Sequence[Operation]], choose: Chooser) -> Played:
+        """Let each script run in a session, one chosen to go on after the other, until all are done."""
         sessions, steps, waits = self._all[: len(scripts)], [], 0
-        keep_on = order.choice((0, 0.5, 0.9))
         for session, script in zip(sessions, scripts, strict=True):
             session.begin(script)
             self._running.add(session)
             self._settle()
-        chosen = None
         while self._waiting or self._blocked:
             if not self._waiting:  # a circle: the server will break it
                 self._running, self._blocked = self._blocked, set()
                 self._hear(_STUCK_SECONDS)
                 self._settle()
                 continue
-            if chosen not in self._waiting or order.random() >= keep_on:
-                chosen = order.choice(sorted(self._waiting, key=lambda session: session.number))
+            chosen = sessions[choose(sorted(session.number for session in self._waiting))]
             ends = chosen.at in (_COMMIT, _ROLLBACK)
             steps.append(f"{chosen.number} {chosen.operation}: {chosen.at}")
             self._waiting.remove(chosen)

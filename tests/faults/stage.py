@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 from uuid import UUID, uuid4
 
-import psycopg
 from sqlalchemy import Engine
 
 from scribe_pipeline.database import connect
@@ -30,6 +29,7 @@ from scribe_pipeline.jobs import (
     request_job,
 )
 from scribe_pipeline.pages import Image, build_page, fill_lines, read_lines, save_page
+from tests.faults.kept import EMPTY, KeptRows
 from tests.faults.schedule import Operation
 from tests.houses import THREE_LINES, House
 from tests.proofs import seeded_item
@@ -37,12 +37,6 @@ from tests.proofs import seeded_item
 # So long that none runs out while a proof is running.
 _LEASE_SECONDS = 7 * 86400
 _STAGES = 250
-_VACUUM_EVERY = 100
-_FIXED = ("workspaces", "contexts", "alembic_version")
-_COLUMNS = """SELECT table_name, string_agg(column_name, ', ' ORDER BY ordinal_position)
-    FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
-    WHERE table_schema = 'public' AND table_type = 'BASE TABLE' AND is_generated = 'NEVER' AND table_name <> ALL (%s)
-    GROUP BY table_name ORDER BY table_name"""
 _OPERATOR = Operator("operator", "to see")
 
 
@@ -73,26 +67,17 @@ class Stages:
         self._house = House(self._engine, Path(self._folder.name) / "blobs")
         self._seed = seed
         self._made: dict[int, Stage] = {}
-        self._played = 0
-        self._rows = psycopg.connect(url, autocommit=True)
-        self._rows.execute("SET session_replication_role = replica; CREATE SCHEMA kept")  # rows that are evidence go, too
-        self._columns: dict[str, str] = dict(self._rows.execute(_COLUMNS, [list(_FIXED)]).fetchall())
-        for table, columns in self._columns.items():
-            self._rows.execute(f"CREATE TABLE kept.{table} AS SELECT 0 AS stage, {columns} FROM {table} WITH NO DATA")
-        self._sweep = "; ".join(f"DELETE FROM {table}" for table in self._columns)
+        self._rows = KeptRows(url)
 
     def next(self, chance: Random) -> Stage:
         """Replace all rows by those of one of some hundred stages."""
         number = chance.randrange(_STAGES)
-        if number not in self._made:
-            self._rows.execute(self._sweep)
-            self._made[number] = self._make(seeded_item(self._seed, f"stage {number}"))
-            self._keep(number)
+        if number in self._made:
+            self._rows.put(number)
         else:
-            self._rows.execute(f"{self._sweep}; {self._again(number)}")
-        self._played += 1
-        if self._played % _VACUUM_EVERY == 0:  # dead rows slow down every query
-            self._rows.execute(f"VACUUM {', '.join(self._columns)}")
+            self._rows.put(EMPTY)
+            self._made[number] = self._make(seeded_item(self._seed, f"stage {number}"))
+            self._rows.keep(number)
         return self._made[number]
 
     def close(self) -> None:
@@ -100,16 +85,6 @@ class Stages:
         self._folder.cleanup()
         self._engine.dispose()
         self._rows.close()
-
-    def _keep(self, number: int) -> None:
-        kept = (f"INSERT INTO kept.{table} SELECT {number}, {columns} FROM {table}" for table, columns in self._columns.items())
-        self._rows.execute("; ".join(kept))
-
-    def _again(self, number: int) -> str:
-        return "; ".join(
-            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM kept.{table} WHERE stage = {number}"
-            for table, columns in self._columns.items()
-        )
 
     def _make(self, chance: Random) -> Stage:
         """A batch of one to three pages whose jobs are pending, deferred, running, expired or completed."""
@@ -199,7 +174,7 @@ def _claim(stage: Stage, chance: Random) -> Operation:
 
 
 def _cancel_batch(stage: Stage, chance: Random) -> Operation:
-    return Operation("cancel", "the batch", lambda engine: cancel_batch(engine, stage.batch_id, _OPERATOR, 60))
+    return Operation("cancel", "the batch", lambda engine: cancel_batch(engine, stage.batch_id, _OPERATOR))
 
 
 def _cancel_job(stage: Stage, chance: Random) -> Operation:

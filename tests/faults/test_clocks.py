@@ -13,7 +13,7 @@ import uuid_utils.compat as uuid_utils
 from scribe_pipeline.errors import Category
 from scribe_pipeline.events import Operator
 from scribe_pipeline.ingest import cancel_batch, seconds_until_due
-from scribe_pipeline.ingest.claims import claim_file, end_file_attempt, note_object, renew_file
+from scribe_pipeline.ingest.claims import claim_file, end_file_attempt, renew_file, stage_object
 from scribe_pipeline.jobs import TranscriptionSource, claim_jobs, drain, end_attempt, queue_health, renew_claim, request_job
 from scribe_pipeline.storage import new_object_key
 from tests.houses import FakeEngines, House, InlinePool, Work, png
@@ -138,7 +138,7 @@ def test_requests_and_health_go_by_the_databases_clock(house: House) -> None:
 
 
 def test_files_go_by_the_databases_clock(house: House, engines: FakeEngines, tmp_path: Path) -> None:
-    """R1, R6, R9, R27: leases of files, waits until something is due, and the grace of what a canceled batch leaves."""
+    """R1, R6, R9, R27: leases of files, waits until something is due, and the deadline of what a canceled batch leaves."""
     began = now(house)
     done = Work(house, house.batch({"done.png": png()}, tmp_path)).all()
     assert done.status == "completed"
@@ -154,8 +154,8 @@ def test_files_go_by_the_databases_clock(house: House, engines: FakeEngines, tmp
     assert not renew_file(house.engine, first)
     again = claim_file(house.engine, batch.id, 60, stored=False)
     assert (again.sequence, again.attempt_count) == (first.sequence, 2)
-    note_object(house.engine, again, new_object_key(again.content_sha256, "png"))
-    cancel_batch(house.engine, batch.id, OPERATOR, grace_seconds=90)
+    stage_object(house.engine, again, new_object_key(again.content_sha256, "png"), 90)
+    cancel_batch(house.engine, batch.id, OPERATOR)
     wait = "SELECT extract(epoch FROM next_attempt_at - clock_timestamp()) FROM resource_cleanup_outbox"
     assert 80 < house.value(wait) <= 90
     assert wrong_times(house, began) == []

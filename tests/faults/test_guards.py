@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.houses import House
 from tests.proofs import seeded, size_of, tell
-from tests.store.refusals import TOUCHING
+from tests.store.refusals import OPENING, TOUCHING
 from tests.store.test_checks import CONSTRAINTS, TRIGGERS, removal
 
 # What a copy needs for the store's tests to run in it.
@@ -55,6 +55,8 @@ def guards_in_schema(house: House) -> list[Guard]:
         test = "test_each_constraint_refuses" if name in CONSTRAINTS else "test_each_trigger_refuses"
         if name in TOUCHING:
             test = "test_each_change_says_when_it_was_made"
+        if name in OPENING:
+            test = "test_a_new_workspace_has_its_quota"
         killer = f"tests/store/test_checks.py::{test}[{name}]"
         found.append(Guard(name, str(LAST_MIGRATION), "", f"\n{removal(house, name)};\n", (killer,)))
     return found

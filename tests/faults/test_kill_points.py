@@ -61,14 +61,11 @@ class Field:
         # The server forgets what it has not written when it is stopped at once; a commit that was answered must be there.
         self.house.execute("ALTER DATABASE struck SET synchronous_commit = on")
         self.house.engine.dispose()
+        self.house.subscribe()
 
     def start(self, operation: Operation) -> Any:
         """Bring an empty database to where the operation starts."""
-        self.house.execute("SET LOCAL scribe.deleting = 'item';" + ";".join(f"DELETE FROM {table}" for table in _TABLES))
-        self.house.execute(
-            """INSERT INTO webhook_subscriptions (id, workspace_id, target_url, signing_secret)
-               SELECT gen_random_uuid(), id, 'https://example.org/hook', repeat('s', 32) FROM workspaces"""
-        )
+        self.house.empty()
         return operation.prepare(self.house)
 
     def rows(self) -> Counter[str]:

@@ -14,7 +14,7 @@ from scribe_pipeline.errors import ScribeError
 from scribe_pipeline.events import Operator
 from scribe_pipeline.jobs import cancel_job, request_job
 from tests.conftest import fresh_database
-from tests.faults.crew import LEASE_SECONDS, Worker, Workplace, crew
+from tests.faults.crew import LEASE_SECONDS, Worker, Workplace, crew, read_pages
 from tests.houses import House
 from tests.proofs import named, seeded, size_of, tell, wait_until
 
@@ -123,7 +123,7 @@ class Shift:
         worker = self.workers[round_.worker]
         if round_.kill:
             self.dismiss(worker)
-            self.workers.insert(round_.worker, Worker(self.place, round_.seed))
+            self.workers.insert(round_.worker, Worker(self.place, round_.seed, read_pages))
             self.counted["kills"] += 1
         elif worker.stopped_at is None:
             worker.stop()
@@ -204,7 +204,7 @@ def test_killed_and_stopped_workers_lose_nothing(server: EmbeddedServer, tmp_pat
             place = Workplace(url, str(tmp_path / "blobs"), tmp_path / f"warnings-{first}")
             house = House(connect(url + _IMPATIENT), tmp_path / "blobs")
             house.execute(_WATCHMAN)
-            with crew(place, numbers, _WORKERS) as workers:
+            with crew(place, numbers, _WORKERS, read_pages) as workers:
                 shift = Shift(house, place, workers)
                 for number, round_ in enumerate(rounds[first : first + _ROUNDS_A_SHIFT], first):
                     with named(f"round {number}: {round_}"):
