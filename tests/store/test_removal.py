@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from scribe_pipeline.database import DatabaseError, in_transaction
 from scribe_pipeline.errors import Category, ScribeError
@@ -38,6 +38,7 @@ from scribe_pipeline.storage.removal import (
     fence_removal,
 )
 from scribe_pipeline.workspaces import charge, read_usage
+from tests.faults.schedule import locked_table
 from tests.houses import FakeEngines, House, Work, png
 
 PROBLEM = "the store does not answer"
@@ -157,6 +158,17 @@ def test_each_step_takes_both_guards(house: House, impatient: House, guard: str,
         with pytest.raises(DatabaseError, match="55P03"):
             (fence_removal if step == "fence" else confirm_removal)(house.engine, held)
     assert house.value("SELECT delete_fenced_at IS NULL FROM resource_cleanup_outbox") is (step == "fence")
+
+
+def test_a_confirmation_takes_the_guards_first(house: House) -> None:
+    """R63, R70: both counters, that of all first, are locked before the row goes."""
+    given_up(house)
+    held = claim(house)
+    fence_removal(house.engine, held)
+    sent: list[str] = []
+    event.listen(house.engine, "before_cursor_execute", lambda *args: sent.append(locked_table(args[2])[0]))
+    confirm_removal(house.engine, held)
+    assert sent == ["SELECT storage_quota_usage FOR UPDATE", "DELETE FROM resource_cleanup_outbox", "UPDATE storage_quota_usage"]
 
 
 def test_the_fence_waits_for_whoever_holds_the_image(house: House, impatient: House) -> None:
