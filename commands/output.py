@@ -98,7 +98,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], may_be
         column: max(cell_len(text) for text in [column, *(row[number] for row in cells)]) for number, column in enumerate(columns)
     }
     # what is left by the others, and by the gaps, is shared: the narrower a column, the less of it is cut
-    room = console.width - _GAP * (len(columns) - 1) - sum(width for column, width in widths.items() if column not in may_be_cut)
+    room = console.width - _GAP * len(columns) - sum(width for column, width in widths.items() if column not in may_be_cut)
     for left, column in zip(range(len(may_be_cut), 0, -1), sorted(may_be_cut, key=widths.__getitem__), strict=True):
         widths[column] = min(widths[column], max(_MIN_WIDTH, room // left))
         room -= widths[column]

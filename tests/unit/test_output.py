@@ -1,0 +1,27 @@
+"""Tables on a narrow terminal: what may be cut is cut, and nothing else."""
+
+import pytest
+
+from commands.output import print_table
+
+LONG = "the bucket gs://scans for scans cannot be reached just now: try again later"
+
+
+@pytest.mark.parametrize(("error", "key"), [(LONG, "k" * 105), ("short", "k" * 105), (LONG, "key"), (None, "ä" * 300)])
+def test_only_the_columns_named_are_cut(capsys: pytest.CaptureFixture[str], error: str | None, key: str) -> None:
+    """R48: status, attempts and times stay whole beside a long error and a long key, and a short one is not cut for a long one."""
+    columns = ("kind", "status", "attempts", "next attempt", "last error", "key")
+    row = ("triplet_presentation_image", "pending", "10/20", "2026-12-01 05:01:17", error, key)
+    print_table(columns, [row], may_be_cut=("last error", "key"))
+    head, line = capsys.readouterr().out.splitlines()
+    assert all(column in head for column in columns)
+    assert all(str(cell) in line for cell in row[:4])
+    assert max(map(len, (head, line))) <= 160
+    for cell in (error or "", key):
+        assert cell[:8] in line and (len(cell) > 20 or cell in line)
+
+
+def test_a_table_that_fits_is_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    """R48: what has room is shown whole."""
+    print_table(("name", "id"), [("a page", 7), (None, 8)], may_be_cut=("name",))
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["name", "id"], ["a", "page", "7"], ["8"]]
