@@ -108,7 +108,7 @@ def test_bad_requests_get_one_line(environment: dict[str, str], arguments: list[
         ("SCRIBE_LEASE_SECONDS", "soon", 2),
         ("SCRIBE_MAX_ATTEMPTS", "99999999999", 2),
         ("SCRIBE_HOME", "~nosuchuser/x", 2),
-        ("SCRIBE_BLOB_URL", "gs://bucket/prefix", 2),
+        ("SCRIBE_BLOB_URL", "s3://bucket/prefix", 2),
         ("SCRIBE_DATABASE_URL", "postgresql://x@127.0.0.1:notaport/x", 2),
         ("SCRIBE_DATABASE_URL", "postgresql://x@127.0.0.1:1/x?bogus=1", 2),
     ],
