@@ -14,6 +14,7 @@ from definitions import build_defs
 from resources import BATCH_TAG
 from scribe_pipeline.config import Settings
 from scribe_pipeline.ingest import Batch, load_batch
+from scribe_pipeline.workspaces import sweep_reservations
 from tests.conftest import ROOT
 from tests.houses import FakeEngines, House, InlinePool, png
 
@@ -70,6 +71,22 @@ def test_names_that_outsiders_rely_on() -> None:
         "recipe_evaluation": set(),
         "storage_report": set(),
     }
+
+
+def test_a_file_without_room_fails_the_run_and_holds_up_no_other(house: House, engines: FakeEngines, tmp_path: Path) -> None:
+    """R78: what has room becomes a draft; the run is red and says why; the file waits, and no attempt of it is used up."""
+    batch = house.batch(scans(2), tmp_path)
+    house.execute("UPDATE storage_reservations SET expires_at = clock_timestamp() - interval '1 second' WHERE sequence = 1")
+    sweep_reservations(house.engine)
+    house.execute("UPDATE storage_quota_usage SET limit_bytes = reserved_bytes")
+    result = execute(house, batch, dg.DagsterInstance.ephemeral())
+    (failure,) = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    assert "there is no room for" in str(failure.error)
+    assert house.rows("SELECT status, attempt_count FROM ingest_batch_files ORDER BY sequence") == [
+        ("pending", 0),
+        ("completed", 1),
+    ]
+    assert house.rows("SELECT status FROM transcription_jobs") == [("completed",)]
 
 
 def test_a_run_records_each_stage_once(house: House, engines: FakeEngines, tmp_path: Path) -> None:
