@@ -12,7 +12,8 @@ from scribe_pipeline.database import EmbeddedServer
 from scribe_pipeline.errors import Category
 from scribe_pipeline.jobs import claim_jobs, end_attempt
 from tests.commands import scribe, scribe_json
-from tests.houses import FakeEngines, House, Work
+from tests.houses import FakeEngines, House
+from tests.work import Work
 
 
 def test_the_six_steps(house: House, operator: dict[str, str]) -> None:

@@ -21,7 +21,8 @@ from scribe_pipeline.storage import (
 )
 from scribe_pipeline.workspaces import sweep_reservations
 from tests.conftest import broken_in
-from tests.houses import House, Work
+from tests.houses import House
+from tests.work import Work
 
 REFERRED = "SELECT object_key, sha256 FROM item_images UNION ALL SELECT object_key, sha256 FROM page_exports"
 WAITING = "SELECT resource_key FROM resource_cleanup_outbox WHERE kind = 'upload_blob'"

@@ -20,7 +20,8 @@ from scribe_pipeline.storage import UPLOAD, Blob, LocalBlobStore, hand_over_blob
 from scribe_pipeline.workspaces import sweep_reservations
 from tests.faults.kept import EMPTY, KeptRows
 from tests.faults.schedule import Operation, step
-from tests.houses import THREE_LINES, House, InlinePool, Work, png
+from tests.houses import THREE_LINES, House, InlinePool, png
+from tests.work import Work
 
 _LEASE_SECONDS = 7 * 86400
 _OPERATOR = Operator("operator", "to see")

@@ -16,7 +16,8 @@ from scribe_pipeline.ingest import cancel_batch, seconds_until_due
 from scribe_pipeline.ingest.claims import claim_file, end_file_attempt, renew_file, stage_object
 from scribe_pipeline.jobs import TranscriptionSource, claim_jobs, drain, end_attempt, queue_health, renew_claim, request_job
 from scribe_pipeline.storage import new_object_key
-from tests.houses import FakeEngines, House, InlinePool, Work, png
+from tests.houses import FakeEngines, House, InlinePool, png
+from tests.work import Work
 
 OPERATOR = Operator("operator")
 # Deadlines that a test may leave behind are no further ahead than this, and those that it has let run out no further back.

@@ -22,8 +22,9 @@ from scribe_pipeline.workspaces import set_limit
 from tests.fake_gcs import HALF, HANGING, LOST, FakeGcs
 from tests.faults.depot import Depot
 from tests.faults.disk import Disk
-from tests.houses import FakeEngines, House, Work, png
+from tests.houses import FakeEngines, House, png
 from tests.proofs import named, numbers_of, seed_of, seeded_item, tell
+from tests.work import Work
 
 _ANSWERS = (503, 503, 500, 429, 401, 403, LOST, LOST, HALF, HANGING)
 _NOISE = 20_000

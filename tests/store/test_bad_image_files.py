@@ -7,8 +7,9 @@ import pytest
 from scribe_pipeline.config import Settings
 from scribe_pipeline.ingest import collect, report_batch, request_batch
 from tests.bad_images import FOLDER, RIGHT, needed
-from tests.houses import House, Work
+from tests.houses import House
 from tests.store.test_frames import unowned
+from tests.work import Work
 
 
 @pytest.mark.filterwarnings("ignore")

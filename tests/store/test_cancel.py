@@ -13,7 +13,8 @@ from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Operator
 from scribe_pipeline.ingest import cancel_batch, load_batch
 from scribe_pipeline.jobs import claim_jobs, record_progress, renew_claim, request_job
-from tests.houses import FakeEngines, House, Work, png, stopped_after
+from tests.houses import FakeEngines, House, png, stopped_after
+from tests.work import Work
 
 OPERATOR = Operator("anna@archive", "wrong folder")
 

@@ -12,7 +12,8 @@ from scribe_pipeline.ingest import (
 )
 from scribe_pipeline.ingest.claims import FileClaim, GivenUp, claim_file
 from scribe_pipeline.jobs import drain
-from tests.houses import FakeEngines, House, InlinePool, StoppedError, Work, line_shape, png
+from tests.houses import FakeEngines, House, InlinePool, StoppedError, line_shape, png
+from tests.work import Work
 
 WAITING = """SELECT resource_key, storage_bytes, status, next_attempt_at - created_at > interval '59 minutes'
              FROM resource_cleanup_outbox"""

@@ -17,7 +17,8 @@ from scribe_pipeline.exports import write_exports
 from scribe_pipeline.ingest import ValidationSource, cancel_batch, list_batches, report_batch, settle_batch
 from scribe_pipeline.ingest.work import ValidationUnit
 from scribe_pipeline.storage import open_store
-from tests.houses import LIMITS, FakeEngines, House, Work, png, stopped_after
+from tests.houses import LIMITS, FakeEngines, House, png, stopped_after
+from tests.work import Work
 
 ROWS = "SELECT frame, status, error_category FROM ingest_batch_files ORDER BY sequence, frame"
 

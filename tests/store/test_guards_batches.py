@@ -17,8 +17,9 @@ from scribe_pipeline.ingest import ValidationSource, cancel_batch, due_batches, 
 from scribe_pipeline.ingest.claims import FileClaim, claim_file, end_file_attempt, renew_file, stage_object
 from scribe_pipeline.jobs import claim_jobs
 from scribe_pipeline.storage import new_object_key
-from tests.houses import FakeEngines, House, Work, png
+from tests.houses import FakeEngines, House, png
 from tests.store.test_guards_store import refused
+from tests.work import Work
 
 OPERATOR = Operator("test")
 LATE_WRITES: dict[str, Callable[[House, FileClaim], object]] = {

@@ -20,7 +20,8 @@ from scribe_pipeline.ingest import (
     settle_batch,
 )
 from scribe_pipeline.ingest.claims import claim_file
-from tests.houses import LIMITS, FakeEngines, House, Work, line_shape, png
+from tests.houses import LIMITS, FakeEngines, House, line_shape, png
+from tests.work import Work
 
 
 def test_a_request_makes_one_item_and_its_images_in_order(house: House, engines: FakeEngines, tmp_path: Path) -> None:

@@ -27,8 +27,9 @@ from scribe_pipeline.jobs import (
 )
 from scribe_pipeline.pages import load_head, load_image, read_lines, save_page
 from scribe_pipeline.storage import open_store
-from tests.houses import FakeEngines, House, InlinePool, Work, png
+from tests.houses import FakeEngines, House, InlinePool, png
 from tests.store.test_items import OPERATOR, furnished, nothing_is_left, remove
+from tests.work import Work
 
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 

@@ -22,7 +22,8 @@ from scribe_pipeline.jobs import (
     claim_jobs,
 )
 from scribe_pipeline.storage import UPLOAD, open_store, remove_due
-from tests.houses import EMPTIED, FakeEngines, House, Work, png, stopped_after
+from tests.houses import EMPTIED, FakeEngines, House, png, stopped_after
+from tests.work import Work
 
 OPERATOR = Operator("anna@archive", "asked for by its owner")
 # What tells of an item that is gone, and what is still to be done about it.

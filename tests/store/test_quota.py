@@ -16,7 +16,8 @@ from scribe_pipeline.ingest import Batch, ValidationSource, cancel_batch
 from scribe_pipeline.storage import UPLOAD, open_store, remove_due
 from scribe_pipeline.workspaces import read_usage, reserve, set_limit, sweep_reservations
 from tests.faults.schedule import locked_table
-from tests.houses import FakeEngines, House, Work, png, stopped_after
+from tests.houses import FakeEngines, House, png, stopped_after
+from tests.work import Work
 
 SIZE = len(png())
 COUNTERS = "SELECT used_bytes, reserved_bytes FROM storage_quota_usage ORDER BY scope = 'global'"

@@ -27,8 +27,9 @@ from scribe_pipeline.storage.removal import (
 )
 from scribe_pipeline.workspaces import charge
 from tests.faults.schedule import locked_table
-from tests.houses import FakeEngines, House, Work, png
+from tests.houses import FakeEngines, House, png
 from tests.store.removals import DUE, ROW, claim, failing, given_up, remove, used
+from tests.work import Work
 
 
 def test_a_removal_that_succeeds_forgets_the_row_and_frees_the_bytes_once(house: House) -> None:

@@ -7,7 +7,8 @@ from scribe_pipeline.contexts import ContextSnapshot
 from scribe_pipeline.jobs import TranscriptionSource
 from scribe_pipeline.pages import check_page, load_image, read_lines
 from scribe_pipeline.storage import open_store
-from tests.houses import FakeEngines, House, Work, png
+from tests.houses import FakeEngines, House, png
+from tests.work import Work
 
 
 def test_stages_come_one_after_the_other(house: House, engines: FakeEngines, tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from scribe_pipeline.storage import (
     open_store,
     remove_due,
 )
-from tests.houses import FakeEngines, House, Work, png
+from tests.houses import FakeEngines, House, png
 from tests.store.test_items import furnished
+from tests.work import Work
 
 STRAY = new_object_key("0" * 64, "png")
 UNKNOWN = "'00000000-0000-7000-8000-00000000dead'"
