@@ -32,9 +32,10 @@ check: $(VENV)/.dev ## Lint, check the format, the types and the arrows between 
 prove: $(VENV)/.dev ## Run the proofs at full size (tests/sizes.toml says how large and how long).
 	SCRIBE_PROOF_SIZE=prove $(BIN)/pytest -m proof
 
-bench: $(VENV)/.dev ## Measure the pipeline against the bare engines, and the queue by itself.
+bench: $(VENV)/.dev ## Measure the pipeline against the bare engines, and the queue and the outcome scan by themselves.
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/job_queue.py
+	$(BIN)/python benchmarks/outcome_scan.py
 
 lock: $(BIN)/uv ## Resolve the dependencies anew into the two requirements files.
 	$(LOCK) --upgrade --all-extras pyproject.toml -o $(VENV)/all.txt

@@ -3,6 +3,8 @@
 from assets.checks import check_standing, standing_checks
 from assets.export_job import derive_exports
 from assets.ingest_job import process_ingest_batch, run_config, run_tags
+from assets.outcome_jobs import outcome_scan, send_digest
+from assets.outcome_summary import outcome_summary
 from assets.queue_jobs import drain_transcription_queue, maintenance
 from assets.recipe_evaluation import evaluate_recipe_job, recipe_evaluation
 from assets.retention import retention
@@ -16,12 +18,15 @@ __all__ = [
     "drain_transcription_queue",
     "evaluate_recipe_job",
     "maintenance",
+    "outcome_scan",
+    "outcome_summary",
     "page_asset_specs",
     "process_ingest_batch",
     "recipe_evaluation",
     "retention",
     "run_config",
     "run_tags",
+    "send_digest",
     "standing_checks",
     "storage_report",
     "upload_cleanup",

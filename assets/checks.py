@@ -3,20 +3,24 @@
 import dagster as dg
 from sqlalchemy import Engine
 
+from assets.outcome_summary import outcome_summary
 from assets.specs import INGESTED_IMAGES, TRANSCRIBED_PAGES
 from assets.storage_report import storage_report
 from resources import heartbeat_ages
 from scribe_pipeline.config import Settings
 from scribe_pipeline.database import in_transaction
 from scribe_pipeline.jobs import queue_health
+from scribe_pipeline.outcomes import longest_waiting, notice_policies
 from scribe_pipeline.storage import UPLOAD, cleanup_health
 from scribe_pipeline.workspaces import read_usage
 
-WATCHED_SENSORS = ("ingest_batch_sensor", "transcription_queue_sensor")
+WATCHED_SENSORS = ("ingest_batch_sensor", "transcription_queue_sensor", "terminal_job_sensor")
 # A sensor ticks every few seconds; a lease is taken over within a minute, and within half an hour if all else fails.
 _MAX_SILENCE_SECONDS = 120
 _MAX_EXPIRED_SECONDS = 600
 _MAX_QUEUE_AGE_SECONDS = 3600
+# Ten minutes after it has ended: for the first two of them a job is left alone.
+_MAX_UNRECORDED_SECONDS = 480
 
 
 @dg.asset_check(asset=INGESTED_IMAGES, description="Each sensor has looked within the last two minutes.")
@@ -83,10 +87,30 @@ def stored_bytes(database: dg.ResourceParam[Engine], settings: dg.ResourceParam[
     )
 
 
-standing_checks = [sensor_heartbeats, expired_leases, queue_age, failed_removals, removal_age, stored_bytes]
+@dg.asset_check(asset=outcome_summary, description="No job ended more than ten minutes ago without its outcome being recorded.")
+def unrecorded_outcomes(database: dg.ResourceParam[Engine], settings: dg.ResourceParam[Settings]) -> dg.AssetCheckResult:
+    """Pass if somebody records what became of jobs, of those families whose outcomes are to be recorded."""
+    families = notice_policies(settings)
+    waiting = in_transaction(database, lambda connection: longest_waiting(connection, families))
+    return dg.AssetCheckResult(
+        passed=waiting is None or waiting.seconds <= _MAX_UNRECORDED_SECONDS,
+        severity=dg.AssetCheckSeverity.ERROR,
+        metadata={"waits (s)": 0.0} if waiting is None else {"waits (s)": waiting.seconds, "job": waiting.job_id},
+    )
+
+
+standing_checks = [
+    sensor_heartbeats,
+    expired_leases,
+    queue_age,
+    failed_removals,
+    removal_age,
+    stored_bytes,
+    unrecorded_outcomes,
+]
 check_standing = dg.define_asset_job(
     "standing_checks",
-    selection=dg.AssetSelection.checks(*standing_checks) | dg.AssetSelection.assets(storage_report),
+    selection=dg.AssetSelection.checks(*standing_checks) | dg.AssetSelection.assets(outcome_summary, storage_report),
     executor_def=dg.in_process_executor,
-    description="Looks at sensors, leases, the queue's age and storage, and reports how much is stored.",
+    description="Looks at sensors, leases, the queue's age, storage and outcomes; reports what is stored and what became of jobs.",
 )

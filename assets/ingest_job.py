@@ -16,7 +16,7 @@ from resources import BATCH_TAG, ENGINES_TAG, WORKSPACE_TAG, Progress, ingest_se
 from scribe_pipeline.config import Settings
 from scribe_pipeline.contexts import ContextSnapshot
 from scribe_pipeline.engines import EnginePool, check_segmentor, check_transcriber
-from scribe_pipeline.errors import ScribeError
+from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest import (
     Batch,
     RefusedFile,
@@ -53,13 +53,15 @@ def run_tags(batch: Batch) -> dict[str, str]:
 class BatchRun:
     """What the ops of a run hand on: the batch, how many runs had been asked for when this one began, and until when it claims.
 
-    `claim_until` is on the monotonic clock of the one process that executes the run; `refusal` says why files had to wait.
+    `claim_until` is on the monotonic clock of the one process that executes the run; `refusal` says why files had to wait,
+    `unread` why pages have to.
     """
 
     batch_id: UUID
     generation: int
     claim_until: float
     refusal: ScribeError | None
+    unread: ScribeError | None
 
 
 @dg.op
@@ -77,7 +79,13 @@ def validate_files(
     batch = open_batch(database, UUID(config.batch_id))
     recipe = ContextSnapshot.from_text(batch.context_snapshot)
     check_segmentor(recipe.segmentation_model)
-    check_transcriber(recipe.transcription_provider, recipe.transcription_model)
+    unread: ScribeError | None = None
+    try:
+        check_transcriber(recipe.transcription_provider, recipe.transcription_model)
+    except ScribeError as error:
+        if error.category is not Category.UNAVAILABLE:
+            raise
+        unread = error  # lines can be found meanwhile, and another worker may read them
     images: list[Image] = []
     refused: list[RefusedFile] = []
 
@@ -94,7 +102,7 @@ def validate_files(
     if images or refused:
         metadata = ingestion_metadata(batch.id, images, refused)
         context.log_event(dg.AssetMaterialization(INGESTED_IMAGES, metadata=metadata))
-    return BatchRun(batch.id, batch.dispatch_generation, claim_until, source.refusal)
+    return BatchRun(batch.id, batch.dispatch_generation, claim_until, source.refusal, unread)
 
 
 @dg.op
@@ -122,11 +130,13 @@ def draft_pages(
     finding = SegmentationSource(
         ingest_settings(settings, database), run.batch_id, on_segmented, progress.refused, previews=_MAX_PREVIEWS
     )
-    drain([reading, finding], pool, settings.lease_seconds, run.claim_until - time.monotonic())
+    drain([reading, finding] if run.unread is None else [finding], pool, settings.lease_seconds, run.claim_until - time.monotonic())
     if segmented:
         context.log_event(dg.AssetMaterialization(SEGMENTED_PAGES, metadata=segmentation_metadata(run.batch_id, segmented)))
     if transcribed:
         context.log_event(dg.AssetMaterialization(TRANSCRIBED_PAGES, metadata=transcription_metadata(transcribed, run.batch_id)))
+    if run.unread is not None:
+        raise run.unread
     return run
 
 

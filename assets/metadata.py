@@ -13,6 +13,7 @@ from scribe_pipeline.jobs import TranscribedPage
 from scribe_pipeline.pages import Image
 
 _MAX_ROWS = 50
+_PNG = b"\x89PNG"
 
 
 def ingestion_metadata(batch_id: UUID, images: Sequence[Image], refused: Sequence[RefusedFile]) -> dict[str, dg.MetadataValue]:
@@ -100,10 +101,14 @@ def export_metadata(pages: Sequence[DerivedPage], refused: Sequence[str], second
     return metadata
 
 
-def markdown_pictures(jpegs: Sequence[tuple[str, bytes]]) -> dg.MetadataValue:
-    """Return pictures with what each shows above it."""
-    shown = (f"**{name}**\n\n![{name}](data:image/jpeg;base64,{base64.b64encode(jpeg).decode()})" for name, jpeg in jpegs)
-    return dg.MetadataValue.md("\n\n".join(shown))
+def markdown_pictures(pictures: Sequence[tuple[str, bytes]]) -> dg.MetadataValue:
+    """Return JPEGs or PNGs with what each shows above it."""
+    return dg.MetadataValue.md("\n\n".join(f"**{name}**\n\n![{name}]({_data_url(picture)})" for name, picture in pictures))
+
+
+def _data_url(picture: bytes) -> str:
+    media_type = "image/png" if picture.startswith(_PNG) else "image/jpeg"
+    return f"data:{media_type};base64,{base64.b64encode(picture).decode()}"
 
 
 def markdown_table(rows: Sequence[Mapping[str, object]]) -> dg.MetadataValue:

@@ -77,6 +77,7 @@ def show(job_id: JobArgument, as_json: JsonOption = False) -> None:
         "lines": f"{detail.completed_segments} read, {detail.failed_segments} failed, of {detail.total_segments}",
         "revisions": f"input {job.input_revision}, result {detail.result_revision or '-'}, page now {detail.page_revision or '-'}"
         f" ({detail.verdict})",
+        "outcome": detail.outcome_class and f"{detail.outcome_class}, notice {detail.notice}",
         "supersedes": detail.supersedes,
         "superseded by": detail.superseded_by,
     }

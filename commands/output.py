@@ -33,6 +33,7 @@ _WHERE_IDS_ARE = {
     "job": "scribe job list",
     "image": "scribe job list --json",
     "item": "scribe item list",
+    "rule": "scribe context rule list",
     "outbox row": "scribe outbox list",
 }
 _MAX_REASON = 1024
@@ -67,7 +68,9 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
-        variable = f"SCRIBE_{'_'.join(map(str, problem['loc'])).upper()}"
+        name = "_".join(map(str, problem["loc"]))
+        # one that has a name of its own is told by it
+        variable = name if name.isupper() else f"SCRIBE_{name.upper()}"
         raise ScribeError(Category.INVALID_ARGUMENT, f"{variable} is not valid: {problem['msg']}") from None
 
 

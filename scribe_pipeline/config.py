@@ -1,10 +1,14 @@
-"""The configuration: every SCRIBE_ variable, its type, its default and its bounds. Nothing is read until `Settings()` is called."""
+"""The configuration: every variable, its type, its default and its bounds. Nothing is read until `Settings()` is called.
+
+Variables begin with SCRIBE_, but for those of the flyers' notices, which keep the names that their operators know.
+"""
 
 import os
+import socket
 from pathlib import Path
 
 import psutil
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _WORKER_MEMORY_BYTES = 3 * 1024**3
@@ -20,7 +24,7 @@ class Settings(BaseSettings):
     """One reading of the environment. Sizes are bytes, times seconds, sides pixels."""
 
     model_config = SettingsConfigDict(
-        env_prefix="SCRIBE_", env_ignore_empty=True, extra="ignore", frozen=True, validate_default=True
+        env_prefix="SCRIBE_", env_ignore_empty=True, extra="ignore", frozen=True, validate_default=True, populate_by_name=True
     )
 
     home: Path = Path(".scribe")
@@ -29,6 +33,7 @@ class Settings(BaseSettings):
     )
     database_url: str | None = None
     blob_url: str | None = None
+    models_file: Path | None = None
     lease_seconds: float = Field(default=60, ge=1, le=86_400)
     max_attempts: int = Field(default=3, ge=1, le=1000)
     workers: int = Field(default_factory=default_workers, ge=1, le=256)
@@ -41,10 +46,29 @@ class Settings(BaseSettings):
     max_image_side: int = Field(default=30_000, gt=0, le=2**31)
     max_image_pages: int = Field(default=1000, gt=0, le=10_000)
 
-    @field_validator("home")
+    smtp_url: SecretStr | None = None
+    smtp_failover_url: SecretStr | None = None
+    smtp_from: str = Field(default_factory=lambda: f"scribe@{socket.gethostname() or 'localhost'}")
+    alert_email: str | None = Field(default=None, validation_alias="ALERT_EMAIL")
+    failure_notify_enabled: bool = False
+    failure_notify_to: str | None = None
+    failure_notify_lookback_hours: float = Field(default=24, gt=0, le=8760)
+    failure_notify_max_per_hour: int = Field(default=12, ge=0, le=10_000)
+    failure_admin_url_template: str | None = None
+    preserve_failure_notify_enabled: bool = Field(default=False, validation_alias="PRESERVE_FAILURE_NOTIFY_ENABLED")
+    preserve_failure_notify_to: str | None = Field(default=None, validation_alias="PRESERVE_FAILURE_NOTIFY_TO")
+    preserve_failure_notify_lookback_hours: float = Field(
+        default=24, validation_alias="PRESERVE_FAILURE_NOTIFY_LOOKBACK_HOURS", gt=0, le=8760
+    )
+    preserve_failure_notify_max_per_hour: int = Field(
+        default=12, validation_alias="PRESERVE_FAILURE_NOTIFY_MAX_PER_HOUR", ge=0, le=10_000
+    )
+    preserve_failure_admin_url_template: str | None = Field(default=None, validation_alias="PRESERVE_FAILURE_ADMIN_URL_TEMPLATE")
+
+    @field_validator("home", "models_file")
     @classmethod
-    def _absolute(cls, home: Path) -> Path:
+    def _absolute(cls, path: Path | None) -> Path | None:
         try:
-            return home.expanduser().absolute()
+            return None if path is None else path.expanduser().absolute()
         except RuntimeError:
             raise ValueError("there is no such user") from None

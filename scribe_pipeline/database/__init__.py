@@ -13,9 +13,10 @@ from scribe_pipeline.database.engine import (
     one_of,
     sibling_url,
     sqlalchemy_url,
+    translated,
     upgrade,
 )
-from scribe_pipeline.database.jsontext import dump_json
+from scribe_pipeline.database.jsontext import dump_json, load_json
 from scribe_pipeline.database.leases import RELEASED, Lease, after, due, held_by, new_lease, renew, taken_by
 from scribe_pipeline.database.locks import lock
 from scribe_pipeline.database.server import EmbeddedServer, binary
@@ -36,6 +37,7 @@ __all__ = [
     "held_by",
     "in_transaction",
     "is_current",
+    "load_json",
     "lock",
     "migrated_database",
     "new_lease",
@@ -44,5 +46,6 @@ __all__ = [
     "sibling_url",
     "sqlalchemy_url",
     "taken_by",
+    "translated",
     "upgrade",
 ]

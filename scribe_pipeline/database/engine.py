@@ -23,6 +23,7 @@ from sqlalchemy import (
     text,
 )
 
+from scribe_pipeline.database.jsontext import load_json
 from scribe_pipeline.errors import Category, ScribeError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def sibling_url(url: str, suffix: str) -> str:
                 with suppress(exc.IntegrityError):
                     connection.execute(text(f"CREATE DATABASE {quoted}"))
     except exc.DBAPIError as error:
-        raise _translated(error, f"cannot create the database {name}: create it, or let the role do so") from None
+        raise translated(error, f"cannot create the database {name}: create it, or let the role do so") from None
     finally:
         engine.dispose()
     return parsed.set(drivername="postgresql", database=name).render_as_string(hide_password=False)
@@ -103,7 +104,14 @@ def connect(url: str) -> Engine:
 
     A process that hangs inside a transaction loses its session after a minute, so that the rows it has locked are free.
     """
-    engine = create_engine(sqlalchemy_url(url), pool_size=4, pool_pre_ping=True, hide_parameters=True, connect_args=PATIENCE)
+    engine = create_engine(
+        sqlalchemy_url(url),
+        pool_size=4,
+        pool_pre_ping=True,
+        hide_parameters=True,
+        json_deserializer=load_json,
+        connect_args=PATIENCE,
+    )
     event.listen(engine, "connect", _bound_silence)
     return engine
 
@@ -129,9 +137,9 @@ def in_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
             with engine.begin() as connection:
                 return work(connection)
         except exc.DBAPIError as error:
-            translated = _translated(error)
-            if translated.sqlstate not in (_DEADLOCK, _SERIALIZATION) or not tries_left:
-                raise translated from None
+            ours = translated(error)
+            if ours.sqlstate not in (_DEADLOCK, _SERIALIZATION) or not tries_left:
+                raise ours from None
     raise AssertionError("unreachable")
 
 
@@ -172,7 +180,8 @@ def _alembic_config() -> "Config":
     return config
 
 
-def _translated(error: exc.DBAPIError, message: str | None = None) -> DatabaseError:
+def translated(error: exc.DBAPIError, message: str | None = None) -> DatabaseError:
+    """Return our own error for one of the driver's, to be raised `from None`. What is no error of the database's is raised."""
     sqlstate = getattr(error.orig, "sqlstate", None)
     if sqlstate is None and not isinstance(error, exc.OperationalError | exc.InterfaceError):
         raise error  # our own mistake, found by the driver before the server saw it

@@ -5,7 +5,21 @@ Constraints, defaults, indexes and triggers belong to the migrations alone; a te
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, FetchedValue, Float, Integer, MetaData, Table, Text, Uuid, column, table
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    FetchedValue,
+    Float,
+    Integer,
+    MetaData,
+    Numeric,
+    Table,
+    Text,
+    Uuid,
+    column,
+    table,
+)
 from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP, TSVECTOR
 
 metadata = MetaData()
@@ -44,6 +58,16 @@ def _lease(due: str = "retry_after", *, always: bool = False) -> tuple[Column[An
     )
 
 
+def _outcome() -> tuple[Column[Any], ...]:
+    """What became of a row that has ended, and the state of its notice; the room `outcomes` alone writes these."""
+    return (
+        _text("outcome_class", null=True),
+        Column("outcome_facts", JSONB(none_as_null=True)),
+        _time("outcome_recorded_at", null=True),
+        _time("failure_notified_at", null=True),
+    )
+
+
 workspaces = Table("workspaces", metadata, _uuid("id", key=True), _text("name"), _time("created_at"))
 
 contexts = Table(
@@ -64,6 +88,17 @@ contexts = Table(
     Column("line_timeout_s", Float, nullable=False),
     _time("created_at"),
     _time("updated_at"),
+)
+
+context_selection_rules = Table(
+    "context_selection_rules",
+    metadata,
+    _uuid("id", key=True),
+    _uuid("workspace_id"),
+    _uuid("context_id"),
+    _integer("priority"),
+    Column("conditions", JSONB, nullable=False),
+    _time("created_at"),
 )
 
 items = Table(
@@ -201,6 +236,7 @@ transcription_jobs = Table(
     _time("created_at"),
     _time("updated_at"),
     _time("finished_at", null=True),
+    *_outcome(),
 )
 
 transcription_job_attempts = Table(
@@ -344,6 +380,48 @@ page_exports = Table(
     Column("size_bytes", BigInteger, nullable=False),
     _time("created_at"),
 )
+
+# Written by other services, but for the outcome of a job.
+files = Table(
+    "files",
+    metadata,
+    _uuid("id", key=True),
+    _uuid("user_id", null=True),
+    _text("name", null=True),
+    Column("size", BigInteger),
+    _text("mime_type", null=True),
+    Column("input_audit_score", Numeric),
+    _text("input_audit_band", null=True),
+    Column("input_audit_already_accessible", Boolean),
+    _time("created_at", null=True),
+    _time("updated_at", null=True),
+)
+
+flyer_tagging_jobs = Table(
+    "flyer_tagging_jobs",
+    metadata,
+    _uuid("id", key=True),
+    _uuid("user_id", null=True),
+    _uuid("file_id", null=True),
+    _text("input_key", null=True),
+    _text("status"),
+    Column("passed", Boolean),
+    Column("failures", JSONB(none_as_null=True)),
+    _text("error", null=True),
+    Column("preflight", JSONB(none_as_null=True)),
+    Column("progress", JSONB(none_as_null=True)),
+    _integer("charge_units", null=True),
+    _text("lane", null=True),
+    Column("rerouted", Boolean),
+    Column("force", Boolean),
+    Column("flatten", Boolean),
+    _text("source", null=True),
+    _time("created_at"),
+    _time("updated_at"),
+    *_outcome(),
+)
+
+outcome_activations = Table("outcome_activations", metadata, _text("family", key=True), _time("activated_at"))
 
 # A view, and so none of the metadata's tables: those can be written to.
 item_image_stages = table("item_image_stages", column("item_image_id"), column("stage"))

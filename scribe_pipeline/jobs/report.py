@@ -51,7 +51,10 @@ class AttemptListing:
 
 @dataclass(frozen=True)
 class JobDetail:
-    """All of a job that an operator may ask for. `page_revision` is the page's head now."""
+    """All of a job that an operator may ask for. `page_revision` is the page's head now.
+
+    `outcome_class` and `notice` are there once its outcome is recorded: what became of it, and whether somebody was told.
+    """
 
     job: JobListing
     batch_id: UUID | None
@@ -67,6 +70,8 @@ class JobDetail:
     result_revision: int | None
     page_revision: int | None
     error: str | None
+    outcome_class: str | None
+    notice: str | None
     attempts: tuple[AttemptListing, ...]
     audit: tuple[AuditEntry, ...]
 
@@ -130,7 +135,11 @@ def load_job(connection: Connection, job_id: UUID) -> JobDetail:
     if listed is None:
         raise ScribeError(Category.NOT_FOUND, f"there is no job {job_id}")
     job = connection.execute(
-        select(jobs, annotation_pages.c.revision.label("page_revision"))
+        select(
+            jobs,
+            annotation_pages.c.revision.label("page_revision"),
+            jobs.c.outcome_facts["notice"].astext.label("notice"),
+        )
         .outerjoin(annotation_pages, annotation_pages.c.item_image_id == jobs.c.item_image_id)
         .where(jobs.c.id == job_id)
     ).one()
