@@ -36,10 +36,20 @@ class LineShape:
 
 @dataclass(frozen=True)
 class LineText:
-    """What was read on a line; `confidence` is 0 to 1."""
+    """What was read on a line; `confidence` is 0 to 1, or None from an engine that gives none."""
 
     value: str
-    confidence: float
+    confidence: float | None
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How lines are to be read, as a job's snapshot says: so many at once, and no longer than so many seconds for one."""
+
+    temperature: float | None = None
+    prompt: str | None = None
+    concurrency: int = 1
+    timeout_s: float = 6
 
 
 @dataclass(frozen=True)

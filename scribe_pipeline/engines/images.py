@@ -1,6 +1,7 @@
 """Pages as pixels: cutting a line out, drawing the lines on a page."""
 
 import io
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,16 @@ def crop_line(page: Pixels, shape: LineShape) -> Pixels:
     ImageDraw.Draw(mask).polygon([(px - x, py - y) for px, py in shape.polygon], fill=255)
     crop[np.asarray(mask) == 0] = np.percentile(crop, _PAPER_PERCENTILE, axis=(0, 1)).astype(np.uint8)
     return crop
+
+
+def pad_flat(crop: Pixels, most: int) -> Pixels:
+    """Return the (height, width, 3) crop with paper above and below it, so that it is at most so many times as wide as high."""
+    height, width = crop.shape[:2]
+    if width <= most * height:
+        return crop
+    canvas = np.full((math.ceil(width / most), width, 3), np.median(crop, axis=(0, 1)).astype(np.uint8), np.uint8)
+    canvas[(len(canvas) - height) // 2 :][:height] = crop
+    return canvas
 
 
 def draw_lines(picture: Image.Image, lines: tuple[LineShape, ...]) -> bytes:

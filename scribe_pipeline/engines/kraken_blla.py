@@ -1,4 +1,4 @@
-"""Lines by Kraken's BLLA with the model inside its wheel: a baseline and a boundary polygon for each."""
+"""Lines by Kraken's BLLA, with the model inside its wheel or a registered one: a baseline and a boundary polygon for each."""
 
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -9,6 +9,8 @@ from PIL import Image
 from shapely import LineString, Polygon, box, make_valid
 
 from scribe_pipeline.engines.containers import LineShape, Point
+from scribe_pipeline.engines.kraken_files import load_kraken
+from scribe_pipeline.engines.models import Model
 
 Points = Sequence[Sequence[float]]
 
@@ -20,11 +22,14 @@ _MIN_STRIP_PITCH, _MAX_STRIP_PITCH = 15.0, 120.0
 
 
 class KrakenBlla:
-    """A segmentor; loading it takes seconds, so a process keeps one."""
+    """A segmentor; loading it takes seconds, so a process keeps one.
+
+    Raises ScribeError (unavailable) for a registered model whose file is another one, or holds no segmentor.
+    """
 
     wheel_models: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, model: Model | None = None) -> None:
         import torch
         from kraken.configs import SegmentationInferenceConfig
         from kraken.lib.vgsl import spred
@@ -32,12 +37,13 @@ class KrakenBlla:
 
         torch.set_num_threads(1)
         self._config = SegmentationInferenceConfig(accelerator="cpu", text_direction="horizontal-lr")
-        self._model = SegmentationTaskModel.load_model()
-        # The bundled weights hold subnormal numbers, which many processors multiply a hundred times slower; zero is as good.
+        self._model = load_kraken(SegmentationTaskModel, model) if model else SegmentationTaskModel.load_model()
+        # Weights hold subnormal numbers, which many processors multiply a hundred times slower; zero is as good.
         with torch.no_grad():
             for weights in (weights for net in self._model.seg_models for weights in net.parameters()):
                 weights[weights.abs() < torch.finfo(weights.dtype).tiny] = 0
-        self.engine = f"kraken-blla {metadata.version('kraken')}"
+        version = metadata.version("kraken")
+        self.engine = f"kraken {version}, {model.id} {model.sha256:.12}" if model else f"kraken-blla {version}"
         if not isinstance(spred.calculate_polygonal_environment, _NeverWithoutPolygon):
             # Kraken drops a line whose polygon it cannot compute, and has no setting for it.
             spred.calculate_polygonal_environment = _NeverWithoutPolygon(spred.calculate_polygonal_environment)

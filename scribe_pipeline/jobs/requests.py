@@ -15,6 +15,7 @@ from scribe_pipeline.database.tables import (
     annotation_pages,
     ingest_batches,
     item_images,
+    items,
     transcription_job_attempts,
     transcription_jobs,
 )
@@ -45,8 +46,8 @@ class JobRequest:
 def request_job(engine: Engine, image_id: UUID, context_name: str | None, max_attempts: int, operator: Operator) -> JobRequest:
     """Ask, as an operator, for a page to be transcribed as it stands now.
 
-    Without a name, the context is that of the image's newest job as it is configured now, or else the default. Raises
-    ScribeError: not_found, invalid_argument for the context, failed_precondition for an image without a page.
+    Without a name, the context is that of the image's newest job as it is configured now, or else what rules and defaults say of
+    its item. Raises ScribeError: not_found, invalid_argument for the context, failed_precondition for an image without a page.
     """
 
     def request(connection: Connection) -> JobRequest:
@@ -56,7 +57,10 @@ def request_job(engine: Engine, image_id: UUID, context_name: str | None, max_at
         newest = select(jobs.c.context_id).where(jobs.c.item_image_id == image_id).order_by(jobs.c.created_at.desc()).limit(1)
         context_id = None if context_name else connection.scalar(newest)
         context = refresh_context(connection, context_id) if context_id else None
-        made = create_job(connection, image, context or find_context(connection, image.workspace_id, context_name), max_attempts)
+        if context is None:
+            known = connection.scalar(select(items.c.metadata).where(items.c.id == image.item_id))
+            context = find_context(connection, image.workspace_id, context_name, known or {})
+        made = create_job(connection, image, context, max_attempts)
         if made.created:
             record_audit(connection, operator, "job create", f"job {made.job_id}")
         return replace(made, corrected_by=_corrector(connection, image_id))

@@ -145,6 +145,7 @@ class TranscriptionUnit:
             image.object_key,
             context.transcription_provider,
             context.transcription_model,
+            context.reading_options,
             tuple(line.shape for line in lines),
         )
         self._source = source
@@ -177,7 +178,8 @@ class TranscriptionUnit:
                 raise
             self.fail(error.category, error.message)
             return
-        confidence = sum(text.confidence for text in texts.values()) / len(texts)
+        confidences = [text.confidence for text in texts.values() if text.confidence is not None]
+        confidence = sum(confidences) / len(confidences) if confidences else None
         self._source.on_page(TranscribedPage(self._image, len(self._lines), len(failures), confidence, result.seconds))
 
     def fail(self, category: Category, message: str) -> None:

@@ -140,7 +140,8 @@ def read_scan(name: str, path: Path, recipe: ContextSnapshot, limits: ImageLimit
         if len(segmentation.lines) > recipe.segment_cap:
             counts = f"{len(segmentation.lines):,} lines, more than the {recipe.segment_cap:,} that the context allows"
             raise ScribeError(Category.TOO_MANY_SEGMENTS, f"it has {counts}")
-        reading = transcribe(folder, file_name, recipe.transcription_provider, recipe.transcription_model, segmentation.lines)
+        provider, model = recipe.transcription_provider, recipe.transcription_model
+        reading = transcribe(folder, file_name, provider, model, recipe.reading_options, segmentation.lines)
     except ScribeError as error:
         raise ScribeError(error.category, f"{name}: {error.message}") from None
     return facts, segmentation, reading

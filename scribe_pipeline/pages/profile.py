@@ -69,7 +69,11 @@ def fill_lines(payload: str, texts: Mapping[str, LineText]) -> str:
     page = json.loads(payload)
     for item in page["items"]:
         if text := texts.get(item["id"]):
-            item["body"] |= {"value": text.value, "confidence": round(text.confidence, 4)}
+            item["body"]["value"] = text.value
+            if text.confidence is not None:
+                item["body"]["confidence"] = round(text.confidence, 4)
+            else:
+                item["body"].pop("confidence", None)  # it was another reading's
     return dump_json(page)
 
 

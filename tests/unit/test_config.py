@@ -1,6 +1,7 @@
 """The configuration: its defaults, its variables, its bounds; and that nothing is read before it is asked for."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from commands.output import load_settings
 from scribe_pipeline import config
@@ -23,7 +24,7 @@ GIB = 1024**3
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
-        if name.startswith("SCRIBE_"):
+        if name.startswith(("SCRIBE_", "PRESERVE_")) or name == "ALERT_EMAIL":
             monkeypatch.delenv(name)
 
 
@@ -43,9 +44,24 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
         ("claim_seconds", 20 * 60),
         ("cleanup_warn_seconds", 3600),
         ("storage_warn_share", 0.9),
+        ("smtp_url", None),
+        ("smtp_failover_url", None),
+        ("smtp_from", f"scribe@{socket.gethostname()}"),
+        ("alert_email", None),
+        ("failure_notify_enabled", False),
+        ("failure_notify_to", None),
+        ("failure_notify_lookback_hours", 24),
+        ("failure_notify_max_per_hour", 12),
+        ("failure_admin_url_template", None),
+        ("preserve_failure_notify_enabled", False),
+        ("preserve_failure_notify_to", None),
+        ("preserve_failure_notify_lookback_hours", 24),
+        ("preserve_failure_notify_max_per_hour", 12),
+        ("preserve_failure_admin_url_template", None),
     ],
 )
 def test_defaults(name: str, value: object) -> None:
+    """R205, R207, R208: nobody is told of failures until somebody says so, of those of a day, by twelve mails an hour."""
     assert getattr(Settings(), name) == value
 
 
@@ -65,12 +81,27 @@ def test_defaults(name: str, value: object) -> None:
         ("SCRIBE_MAX_IMAGE_PAGES", "50", "max_image_pages", 50),
         ("SCRIBE_CLEANUP_WARN_SECONDS", "7200", "cleanup_warn_seconds", 7200),
         ("SCRIBE_STORAGE_WARN_SHARE", "0.5", "storage_warn_share", 0.5),
+        ("SCRIBE_SMTP_URL", "smtp://mail.example.org", "smtp_url", SecretStr("smtp://mail.example.org")),
+        ("SCRIBE_SMTP_FAILOVER_URL", "smtps://mail.example.org", "smtp_failover_url", SecretStr("smtps://mail.example.org")),
+        ("SCRIBE_SMTP_FROM", "Scribe <scribe@example.org>", "smtp_from", "Scribe <scribe@example.org>"),
+        ("ALERT_EMAIL", "alert@example.org", "alert_email", "alert@example.org"),
+        ("SCRIBE_FAILURE_NOTIFY_ENABLED", "true", "failure_notify_enabled", True),
+        ("SCRIBE_FAILURE_NOTIFY_TO", "admin@example.org", "failure_notify_to", "admin@example.org"),
+        ("SCRIBE_FAILURE_NOTIFY_LOOKBACK_HOURS", "0.5", "failure_notify_lookback_hours", 0.5),
+        ("SCRIBE_FAILURE_NOTIFY_MAX_PER_HOUR", "2", "failure_notify_max_per_hour", 2),
+        ("SCRIBE_FAILURE_ADMIN_URL_TEMPLATE", "https://x/{jobId}", "failure_admin_url_template", "https://x/{jobId}"),
+        ("PRESERVE_FAILURE_NOTIFY_ENABLED", "1", "preserve_failure_notify_enabled", True),
+        ("PRESERVE_FAILURE_NOTIFY_TO", "admin@example.org", "preserve_failure_notify_to", "admin@example.org"),
+        ("PRESERVE_FAILURE_NOTIFY_LOOKBACK_HOURS", "48", "preserve_failure_notify_lookback_hours", 48),
+        ("PRESERVE_FAILURE_NOTIFY_MAX_PER_HOUR", "0", "preserve_failure_notify_max_per_hour", 0),
+        ("PRESERVE_FAILURE_ADMIN_URL_TEMPLATE", "https://x/{fileId}", "preserve_failure_admin_url_template", "https://x/{fileId}"),
     ],
 )
 def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, name: str, value: object) -> None:
+    """R205, R207, R208, R209: by their own names, which for those of the other services' jobs are theirs."""
     before = getattr(Settings(), name)
-    monkeypatch.setenv(variable, text)
     monkeypatch.setenv(variable.removeprefix("SCRIBE_"), "ignored")
+    monkeypatch.setenv(variable, text)
     assert getattr(Settings(), name) == value != before
 
 
@@ -95,6 +126,16 @@ def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, variable: str, text
             "SCRIBE_LEASE_SECONDS",
             "inf",
         ),
+        *(
+            (f"{family}_FAILURE_NOTIFY_{name}", text)
+            for family in ("SCRIBE", "PRESERVE")
+            for name, texts in {
+                "ENABLED": ("maybe", "2"),
+                "LOOKBACK_HOURS": ("0", "-1", "8761", "nan", "inf", "a day"),
+                "MAX_PER_HOUR": ("-1", "1.5", "10001", "many"),
+            }.items()
+            for text in texts
+        ),
     ],
 )
 def test_a_value_out_of_bounds_is_refused_by_its_variables_name(monkeypatch: pytest.MonkeyPatch, variable: str, text: str) -> None:
@@ -102,6 +143,20 @@ def test_a_value_out_of_bounds_is_refused_by_its_variables_name(monkeypatch: pyt
     with pytest.raises(ScribeError, match=rf"^{variable} is not valid: .+$") as refused:
         load_settings()
     assert refused.value.category is Category.INVALID_ARGUMENT
+
+
+def test_a_switch_is_off_unless_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R205: by the word, or without any."""
+    for text, value in {"": False, "false": False, "off": False, "0": False, "on": True, "yes": True, "True": True}.items():
+        monkeypatch.setenv("PRESERVE_FAILURE_NOTIFY_ENABLED", text)
+        assert Settings().preserve_failure_notify_enabled is value
+
+
+def test_a_mail_servers_password_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R28: where settings are printed."""
+    for name in ("SCRIBE_SMTP_URL", "SCRIBE_SMTP_FAILOVER_URL"):
+        monkeypatch.setenv(name, "smtps://user:s3cret@mail.example.org")
+    assert "s3cret" not in f"{Settings()!r} {Settings()} {Settings().model_dump()}"
 
 
 def test_settings_do_not_change() -> None:
@@ -143,6 +198,7 @@ print(len([name for name in sys.modules if name.startswith("scribe_pipeline.")])
 def test_importing_anything_does_nothing(tmp_path: Path) -> None:
     """Rule 2 of the house: no environment, network or file at import; and no model is loaded either."""
     poison = {"SCRIBE_LEASE_SECONDS": "abc", "SCRIBE_WORKERS": "none", "SCRIBE_PUBLIC_URL": "nowhere", "SCRIBE_HOME": "/dev/null/x"}
+    poison |= {"SCRIBE_SMTP_URL": "nowhere", "PRESERVE_FAILURE_NOTIFY_MAX_PER_HOUR": "many"}
     environment = os.environ | poison | {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     run = [sys.executable, "-c", _IMPORT_ALL]
     done = subprocess.run(run, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)

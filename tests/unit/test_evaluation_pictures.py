@@ -61,7 +61,7 @@ def test_a_large_page_is_scaled_down_with_its_lines(width: int, expected: int) -
 def test_bars_are_as_long_as_the_measures() -> None:
     pages = {"a": {"recall": 1.0, "cer": 0.0}, "b" * 60: {"recall": 0.5, "cer": None}}
     with Image.open(io.BytesIO(draw_measures(pages, {"recall": "found", "cer": "wrong"}))) as picture:
-        green = np.abs(np.asarray(picture).astype(int) - GREEN).max(axis=-1) < 40
+        green = np.abs(np.asarray(picture.convert("RGB")).astype(int) - GREEN).max(axis=-1) < 40
     lengths = [int(row.sum()) for row in green if row.sum() > 150]
     assert min(lengths) == pytest.approx(200, abs=8) and max(lengths) == pytest.approx(400, abs=8)
 
@@ -71,8 +71,8 @@ def test_what_is_not_measured_does_not_look_like_zero() -> None:
     zero, unmeasured = (draw_measures({"a": {"cer": value}}, {"cer": "wrong"}) for value in (0.0, None))
     with Image.open(io.BytesIO(zero)) as without, Image.open(io.BytesIO(unmeasured)) as with_dash:
         right_of_axis = np.s_[-15:, 284:600]
-        assert np.asarray(without)[right_of_axis].min() > 200
-        assert np.asarray(with_dash)[right_of_axis].min() < 150
+        assert np.asarray(without.convert("RGB"))[right_of_axis].min() > 200
+        assert np.asarray(with_dash.convert("RGB"))[right_of_axis].min() < 150
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,20 @@ def test_what_is_not_measured_does_not_look_like_zero() -> None:
 def test_parts_are_as_long_as_their_shares(whole: int, amounts: tuple[int, ...], lengths: tuple[int, ...]) -> None:
     """R62: parts of a bar stand for amounts of a whole; what is beyond it, or part of nothing, sticks out a little."""
     with Image.open(io.BytesIO(draw_shares([("a" * 50, whole, amounts)], ["one", "two", "three"]))) as picture:
-        row = np.asarray(picture).astype(int)[-15, 284:]
+        row = np.asarray(picture.convert("RGB")).astype(int)[-15, 284:]
     drawn = [int((np.abs(row - colour).max(axis=-1) < 40).sum()) for colour in (GREEN, VERMILION, BLUE)]
     assert drawn == pytest.approx([max(0, length - 4 * (place == 0)) for place, length in enumerate(lengths)], abs=5)
+
+
+def test_six_parts_are_told_apart() -> None:
+    """As many parts as there are outcome classes have a colour each, thin ones too, and the legend shows them in their order."""
+    rows = [(f"day {number}", 100, (50, 30, 10, 6, 3, 1)) for number in range(30)]
+    chart = draw_shares(rows, [f"part {number}" for number in range(6)])
+    with Image.open(io.BytesIO(chart)) as picture:
+        pixels = np.asarray(picture.convert("RGB")).astype(int)
+    colours = (GREEN, VERMILION, BLUE, (204, 121, 167), (240, 228, 66), (86, 180, 233))
+    bar, legend = pixels[-15, 284:680], pixels[20]
+    drawn = [int((np.abs(bar - colour).max(axis=-1) < 12).sum()) for colour in colours]
+    assert drawn == pytest.approx([196, 120, 40, 24, 12, 4], abs=2)
+    begins = [int(np.argmax(np.abs(legend - colour).max(axis=-1) < 12)) for colour in colours]
+    assert begins == sorted(set(begins)) and begins[0] > 0

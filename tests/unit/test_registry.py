@@ -3,7 +3,8 @@
 import re
 import socket
 from collections.abc import Iterator
-from importlib import metadata
+from functools import partial
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,24 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from scribe_pipeline.engines import check_segmentor, check_transcriber, rapidocr_local, registry, transcriber_version
+from scribe_pipeline.engines import (
+    ReadingOptions,
+    UnregisteredError,
+    check_segmentor,
+    check_transcriber,
+    kraken_files,
+    rapidocr_local,
+    registry,
+    transcriber_version,
+)
 from scribe_pipeline.engines.kraken_blla import KrakenBlla
+from scribe_pipeline.engines.models import Model, registered_models
 from scribe_pipeline.engines.rapidocr_local import RapidOcr, model_file
 from scribe_pipeline.errors import Category, ScribeError
+from tests.registries import file_entry, forget, registered, registry_text
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations" / "versions"
+SAMPLES = Path(__file__).parents[2] / "samples"
 MODEL = "PP-OCRv6_rec_small"
 _PRESET = re.compile(r"'(letter|manuscript|newspaper)', '[^']*', \w+,\s+'([^']+)', '([^']+)', '([^']+)'")
 
@@ -63,6 +76,7 @@ def test_presets_name_a_transcriber_that_is_there(name: str) -> None:
     check_transcriber(*presets()[name][1:])
 
 
+@pytest.mark.parametrize("file", [False, True])
 @pytest.mark.parametrize(
     ("ask", "known"),
     [
@@ -72,14 +86,103 @@ def test_presets_name_a_transcriber_that_is_there(name: str) -> None:
         (lambda: check_transcriber("Local", MODEL), "local"),
     ],
 )
-def test_an_unknown_id_is_refused_with_those_there_are(ask: Any, known: str) -> None:
+def test_an_unknown_id_is_refused_with_those_there_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ask: Any, known: str, file: bool
+) -> None:
+    """R166: whoever has a file knows that there is no such model; without one, another worker may have it."""
+    (tmp_path / "models.toml").touch()
+    said = f"not in the model registry; it has: {known}{'' if file else '; there is no more without SCRIBE_MODELS_FILE'}"
+    with registered(monkeypatch, tmp_path / "models.toml" if file else None), pytest.raises(UnregisteredError) as refused:
+        ask()
+    assert refused.value.message.endswith(said)
+    assert refused.value.category is (Category.SNAPSHOT_INVALID if file else Category.UNAVAILABLE)
+
+
+@pytest.fixture
+def own_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A registry with a model of each kind; the segmentor is that of Kraken's wheel under another id."""
+    blla = Path(str(resources.files("kraken") / "blla.mlmodel"))
+    reader = {"id": "hand", "kind": "transcriber", "engine": "kraken", "location": "hand.mlmodel", "sha256": "0" * 64}
+    asked = {"id": "gpt", "kind": "transcriber", "engine": "openai", "key_variable": "OUR_KEY"}
+    entries = (file_entry(blla, "segmentor", id="our-lines"), reader, asked)
+    (tmp_path / "models.toml").write_text(registry_text(*entries))
+    with registered(monkeypatch, tmp_path / "models.toml"):
+        yield tmp_path
+
+
+@pytest.mark.usefixtures("own_models")
+@pytest.mark.parametrize(
+    ("ask", "known"),
+    [
+        (lambda: registry.segmentor("hand"), "kraken-blla, kraken-blla-columns, our-lines"),
+        (lambda: check_segmentor("gpt"), "kraken-blla, kraken-blla-columns, our-lines"),
+        (lambda: registry.probe_segmentor("blla"), "kraken-blla, kraken-blla-columns, our-lines"),
+        (lambda: registry.transcriber("kraken", "our-lines"), "local, kraken/hand, openai/gpt"),
+        (lambda: check_transcriber("openai", "hand"), "local, kraken/hand, openai/gpt"),
+        (lambda: registry.probe_transcriber("gemini", "gpt"), "local, kraken/hand, openai/gpt"),
+        (lambda: transcriber_version("oracle"), "local, kraken, gemini, openai, glm-ocr, ollama"),
+    ],
+)
+def test_what_is_registered_is_known_by_engine_and_id_alone(ask: Any, known: str) -> None:
+    """R166: a model that is not in the registry is refused, with those that are; a segmentor is no transcriber."""
     with pytest.raises(ScribeError, match=rf"not in the model registry; it has: {known}$") as refused:
         ask()
     assert refused.value.category is Category.SNAPSHOT_INVALID
 
 
+@pytest.mark.usefixtures("offline")
+def test_checks_look_and_load_nothing(own_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R166: they are made before each job, so a file's content and a provider's answer are not waited for."""
+    monkeypatch.setattr(Model, "checked_file", lambda model: pytest.fail("the file was read"))
+    check_segmentor("our-lines")
+    with pytest.raises(ScribeError, match=r"hand\.mlmodel, is not there"):
+        check_transcriber("kraken", "hand")
+    (own_models / "hand.mlmodel").touch()
+    check_transcriber("kraken", "hand")
+    with pytest.raises(ScribeError, match="the model gpt needs a key: set OUR_KEY"):
+        check_transcriber("openai", "gpt")
+    monkeypatch.setenv("OUR_KEY", "k")
+    check_transcriber("openai", "gpt")
+    assert transcriber_version("openai") == f"openai {metadata.version('openai')}"
+
+
+@pytest.mark.usefixtures("own_models", "offline")
+def test_a_registered_segmentor_finds_what_its_file_finds() -> None:
+    """R156, R166: with Kraken's own file under another id, the same lines; its name says which file it was."""
+    page = Image.open(SAMPLES / "letter.jpg").convert("RGB")
+    # what it costs goes by width to height
+    picture = page.crop((page.width // 8, page.height // 4, page.width // 8 + 60, page.height // 2))
+    registry.probe_segmentor("our-lines")
+    own, bundled = registry.segmentor("our-lines"), registry.segmentor("kraken-blla")
+    found = own.segment(picture)
+    assert len(found) > 3 and found == bundled.segment(picture)
+    digest = registered_models()["segmentor", "kraken", "our-lines"].sha256
+    assert digest is not None and own.engine == f"kraken {metadata.version('kraken')}, our-lines {digest[:12]}"
+    assert bundled.engine == f"kraken-blla {metadata.version('kraken')}"
+
+
+def test_a_local_reader_is_loaded_once_whatever_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for nobody; contexts that differ in this alone share it."""
+    monkeypatch.setattr(registry, "RapidOcr", lambda model: object())
+    forget()
+    assert registry.transcriber("local", MODEL, 6) is registry.transcriber("local", MODEL, 60)
+    forget()
+
+
+@pytest.mark.usefixtures("own_models")
+def test_without_kraken_a_registered_model_is_not_there(own_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R166: which is said before the file is looked for."""
+    monkeypatch.setattr(kraken_files.util, "find_spec", lambda name: None)
+    (own_models / "hand.mlmodel").touch()
+    uses = (registry.segmentor, check_segmentor, partial(check_transcriber, "kraken"), partial(registry.transcriber, "kraken"))
+    for use, model in zip(uses, ("our-lines", "our-lines", "hand", "hand"), strict=True):
+        with pytest.raises(ScribeError, match="Kraken is not installed") as refused:
+            use(model)
+        assert refused.value.category is Category.UNAVAILABLE
+
+
 def test_without_kraken_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(kraken_files.util, "find_spec", lambda name: None)
     with pytest.raises(ScribeError, match=r"pip install 'scribe-pipeline\[kraken\]'") as refused:
         check_segmentor("kraken-blla")
     assert refused.value.category is Category.UNAVAILABLE
@@ -115,13 +218,13 @@ def test_the_model_that_is_named_is_the_one_that_reads(tmp_path: Path, monkeypat
     (tmp_path / "named.onnx").write_bytes(b"no model")
     monkeypatch.setattr(rapidocr_local, "model_file", lambda model: tmp_path / f"{model}.onnx")
     with pytest.raises(Exception, match="named"):
-        RapidOcr("named").transcribe(np.zeros((48, 100, 3), np.uint8))
+        RapidOcr("named").transcribe(np.zeros((48, 100, 3), np.uint8), ReadingOptions())
 
 
 @pytest.mark.usefixtures("offline")
 def test_a_very_wide_line_is_no_failure() -> None:
     """R89: a line of a large scan may be 4,000 pixels wide; a thin one has no text, but fails nothing."""
-    assert RapidOcr(MODEL).transcribe(np.full((10, 4000, 3), 255, np.uint8)).value == ""
+    assert RapidOcr(MODEL).transcribe(np.full((10, 4000, 3), 255, np.uint8), ReadingOptions()).value == ""
 
 
 @pytest.mark.usefixtures("offline")
@@ -130,7 +233,7 @@ def test_the_local_recogniser_reads_a_line_without_the_network() -> None:
     picture = Image.new("RGB", (620, 70), "white")
     ImageDraw.Draw(picture).text((20, 6), "A letter of the year 1905", font=ImageFont.load_default(size=48), fill="black")
     engine = RapidOcr(MODEL)
-    text = engine.transcribe(np.asarray(picture))
+    text = engine.transcribe(np.asarray(picture), ReadingOptions())
     assert (text.value, text.confidence > 0.9) == ("A letter of the year 1905", True)
-    assert engine.transcribe(np.full((60, 300, 3), 255, np.uint8)).value == ""
+    assert engine.transcribe(np.full((60, 300, 3), 255, np.uint8), ReadingOptions()).value == ""
     assert transcriber_version("local") == f"rapidocr {metadata.version('rapidocr')}"

@@ -1,11 +1,13 @@
-"""When the sensor asks for a run on a batch that is due: one table."""
+"""When sensors ask for a run: for a batch that is due, for a job whose outcome is to be recorded."""
 
 from uuid import UUID
 
 import pytest
 
 from scribe_pipeline.ingest import Batch
+from scribe_pipeline.outcomes import Waiting
 from sensors.ingest_batches import Decision, PastRun, decide, run_key
+from sensors.terminal_jobs import scan_key
 
 ID = UUID("01900000-0000-7000-8000-0000000000aa")
 BATCH = Batch(id=ID, workspace="default", status="running", dispatch_generation=3, context_snapshot="{}")
@@ -47,3 +49,19 @@ def test_a_due_batch_gets_a_run_when_nobody_works_on_it(runs: list[PastRun], dec
 
 def test_without_backoff_a_spent_key_is_renewed_at_once() -> None:
     assert decide(BATCH, [PastRun(KEY, NOW)], NOW, 0) is Decision.RAISE
+
+
+@pytest.mark.parametrize(
+    ("waiting", "under_way", "key"),
+    [
+        pytest.param(None, 0, None, id="no job waits"),
+        pytest.param(None, 1, None, id="no job waits, a run is under way"),
+        pytest.param(Waiting(str(ID), 0.0, 2_900_000), 0, f"outcomes:{ID}:2900000", id="a job that may just be taken"),
+        pytest.param(Waiting(str(ID), 9e6, 2_900_001), 0, f"outcomes:{ID}:2900001", id="another key ten minutes later"),
+        pytest.param(Waiting(str(ID), 600.0, 2_900_000), 1, None, id="a run that scans is under way"),
+        pytest.param(Waiting(str(ID), 600.0, 2_900_000), 2, None, id="or several are"),
+    ],
+)
+def test_a_scan_is_asked_for_when_a_job_waits_and_nobody_scans(waiting: Waiting | None, under_way: int, key: str | None) -> None:
+    """R171: the key names the job that waits longest and the ten minutes that it is, so a scan that fails at once does not spin."""
+    assert scan_key(waiting, under_way) == key
