@@ -56,6 +56,8 @@ def show(item_id: ItemArgument, as_json: JsonOption = False) -> None:
     for name, value in {"item": detail.item.name, "workspace": detail.item.workspace, "batch": detail.batch_id}.items():
         if value is not None:
             typer.echo(f"{name:<10} {value}")
+    for field, said in detail.metadata.items():
+        typer.echo(f"{'metadata':<10} {field} = {said}")
     if not detail.images:
         return
     typer.echo("")

@@ -8,7 +8,24 @@ import warnings
 import typer
 from sqlalchemy.exc import OperationalError
 
-from commands import batch, db, dev, dispatch, evaluate, ingest, item, job, outbox, page, ready, run, storage, worker
+from commands import (
+    batch,
+    context,
+    db,
+    dev,
+    dispatch,
+    evaluate,
+    ingest,
+    item,
+    job,
+    outbox,
+    outcomes,
+    page,
+    ready,
+    run,
+    storage,
+    worker,
+)
 from scribe_pipeline.errors import Category, ScribeError
 
 app = typer.Typer(
@@ -30,8 +47,10 @@ app.add_typer(item.app, name="item")
 app.add_typer(batch.app, name="batch")
 app.add_typer(job.app, name="job")
 app.add_typer(page.app, name="page")
+app.add_typer(context.app, name="context")
 app.add_typer(storage.app, name="storage")
 app.add_typer(outbox.app, name="outbox")
+app.add_typer(outcomes.app, name="outcomes")
 app.add_typer(db.app, name="db")
 
 

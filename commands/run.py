@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from sqlalchemy import Engine
 
+from commands.metadata import MetadataOption, read_metadata
 from commands.output import JsonOption, error_console, load_settings, print_json
 from scribe_pipeline.errors import Category, ScribeError
 
@@ -21,7 +22,10 @@ INTERRUPTED = 130
 _INTERRUPTS = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
 
 PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scans, or folders of scans.")]
-ContextOption = Annotated[str | None, typer.Option(help="How the pages are read: letter (the default), manuscript, newspaper.")]
+ContextOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="How the pages are read, such as letter or newspaper; scribe context list tells them."),
+]
 WorkspaceOption = Annotated[str, typer.Option(help="Whose pages they are.")]
 
 
@@ -29,6 +33,7 @@ def run(
     paths: PathsArgument,
     context: ContextOption = None,
     workspace: WorkspaceOption = "default",
+    metadata: MetadataOption = None,
     export: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each page here, in every format.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Start anew even if these files were run before.")] = False,
     as_json: JsonOption = False,
@@ -46,6 +51,7 @@ def run(
     from scribe_pipeline.storage import open_store, store_url
 
     started = time.monotonic()
+    known = read_metadata(metadata)
     console = error_console()
     settings = load_settings()
     collection = collect(paths)
@@ -61,6 +67,7 @@ def run(
         collection,
         workspace=workspace,
         context=context,
+        metadata=known,
         max_attempts=settings.max_attempts,
         reservation_seconds=settings.reservation_seconds,
         again=again,

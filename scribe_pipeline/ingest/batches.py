@@ -10,7 +10,7 @@ import uuid_utils.compat as uuid_utils
 from sqlalchemy import ColumnElement, Connection, Engine, and_, bindparam, exists, func, insert, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from scribe_pipeline.contexts import ContextSnapshot, find_context
+from scribe_pipeline.contexts import ContextSnapshot, Metadata, check_metadata, find_context
 from scribe_pipeline.database import due, dump_json, in_transaction, lock
 from scribe_pipeline.database.tables import (
     contexts,
@@ -72,19 +72,22 @@ def request_batch(
     context: str | None,
     max_attempts: int,
     reservation_seconds: float,
+    metadata: Metadata | None = None,
     again: bool = False,
 ) -> Batch:
     """Return the batch for these files in this workspace and context: the one there is, or a new one with its item.
 
-    The same request is recognised by the files' names and bytes; `again` makes a new batch all the same. A new one has room
-    reserved for all its files. Raises ScribeError: invalid_argument for an unknown workspace or context, unavailable if the
-    workspace, or all together, may not store so much.
+    Without a context, the workspace's rules choose it by the metadata, which become the item's. The same request is recognised
+    by the files' names and bytes and the metadata; `again` makes a new batch all the same. A new one has room reserved for all
+    its files. Raises ScribeError: invalid_argument for an unknown workspace or context, or metadata that are not flat,
+    unavailable if the workspace, or all together, may not store so much.
     """
+    known = dict(check_metadata(metadata or {}))
 
     def request(connection: Connection) -> Batch:
         owner = workspace_id(connection, workspace)
-        snapshot = find_context(connection, owner, context)
-        request_hash = _request_hash(owner, snapshot, collection)
+        snapshot = find_context(connection, owner, context, known)
+        request_hash = _request_hash(owner, snapshot, collection, known)
         same = batches.c.request_hash == request_hash
         latest = connection.execute(
             select(batches.c.id, batches.c.again)
@@ -97,7 +100,7 @@ def request_batch(
             return load_batch(connection, latest.id)
         number = 0 if latest is None else latest.again + 1
         lock(connection, {storage_quota_usage: guards(owner)})
-        created = _insert_batch(connection, owner, snapshot, collection, request_hash, number, max_attempts)
+        created = _insert_batch(connection, owner, snapshot, collection, known, request_hash, number, max_attempts)
         if created is None:  # the same request was made elsewhere in the meantime
             there = select(batches.c.id).where(same, batches.c.again == number, batches.c.status != "canceled")
             created = connection.execute(there).scalar_one()
@@ -113,6 +116,7 @@ def _insert_batch(
     owner: UUID,
     snapshot: ContextSnapshot,
     collection: Collection,
+    metadata: Metadata,
     request_hash: str,
     again: int,
     max_attempts: int,
@@ -134,7 +138,8 @@ def _insert_batch(
     ).scalar_one_or_none()
     if created is None:
         return None
-    connection.execute(insert(items).values(id=item_id, workspace_id=owner, name=collection.name, source_type="upload"))
+    item = {"id": item_id, "workspace_id": owner, "name": collection.name, "source_type": "upload", "metadata": metadata}
+    connection.execute(insert(items).values(item))
     connection.execute(
         insert(files),
         [
@@ -168,11 +173,12 @@ def _take_new_places(connection: Connection, batch_id: UUID, collection: Collect
     connection.execute(statement.values(source_uri=bindparam("place")), places)
 
 
-def _request_hash(owner: UUID, snapshot: ContextSnapshot, collection: Collection) -> str:
+def _request_hash(owner: UUID, snapshot: ContextSnapshot, collection: Collection, metadata: Metadata) -> str:
     declared = [[file.name, file.size, file.sha256] for file in collection.files]
-    return hashlib.sha256(
-        dump_json([str(owner), str(snapshot.context_id), declared]).encode("utf-8", "surrogateescape")
-    ).hexdigest()
+    # without metadata it is what it was before there were any
+    known = [dict(sorted(metadata.items()))] if metadata else []
+    request = dump_json([str(owner), str(snapshot.context_id), declared, *known])
+    return hashlib.sha256(request.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def load_batch(connection: Connection, batch_id: UUID) -> Batch:

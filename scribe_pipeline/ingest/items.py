@@ -8,6 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import BigInteger, Connection, Engine, Row, Select, cast, delete, func, select, text
 
+from scribe_pipeline.contexts import Metadata
 from scribe_pipeline.database import in_transaction, lock, one_of
 from scribe_pipeline.database.tables import (
     annotation_page_revisions,
@@ -65,10 +66,11 @@ class ItemImage:
 
 @dataclass(frozen=True)
 class ItemDetail:
-    """An item with the batch that it came of, if one did, and its images in order."""
+    """An item with the batch that it came of, if one did, what is known of it, and its images in order."""
 
     item: ItemListing
     batch_id: UUID | None
+    metadata: Metadata
     images: tuple[ItemImage, ...]
 
 
@@ -90,7 +92,8 @@ def load_item(connection: Connection, item_id: UUID) -> ItemDetail:
         .order_by(images.c.sequence, images.c.frame)
     )
     batch_id = connection.scalar(select(batches.c.id).where(batches.c.item_id == item_id))
-    return ItemDetail(ItemListing(*listed), batch_id, tuple(ItemImage(*row) for row in found))
+    known = connection.scalar(select(items.c.metadata).where(items.c.id == item_id)) or {}
+    return ItemDetail(ItemListing(*listed), batch_id, known, tuple(ItemImage(*row) for row in found))
 
 
 def delete_item(engine: Engine, item_id: UUID, operator: Operator) -> None:

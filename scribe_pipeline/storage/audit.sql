@@ -105,6 +105,12 @@ LEFT JOIN event_outbox AS parent ON parent.id = child.event_id WHERE parent.id I
 SELECT child.id, child.subscription_id AS subscription FROM webhook_deliveries AS child
 LEFT JOIN webhook_subscriptions AS parent ON parent.id = child.subscription_id WHERE parent.id IS NULL;
 
+-- I17 context_selection_rules: no context of its workspace, or of all
+SELECT child.id, child.context_id AS context, child.workspace_id AS workspace FROM context_selection_rules AS child
+LEFT JOIN contexts AS parent
+    ON parent.id = child.context_id AND (parent.workspace_id IS NULL OR parent.workspace_id = child.workspace_id)
+WHERE parent.id IS NULL;
+
 -- I17 storage_reservations: no file
 SELECT child.id, child.batch_id AS batch, child.sequence FROM storage_reservations AS child
 LEFT JOIN ingest_batch_files AS parent ON (parent.batch_id, parent.sequence, parent.frame) = (child.batch_id, child.sequence, 1)
@@ -139,5 +145,7 @@ SELECT owned.of_table AS "table", owned.workspace_id AS workspace FROM (
     UNION SELECT 'webhook_deliveries', workspace_id FROM webhook_deliveries
     UNION SELECT 'resource_cleanup_outbox', workspace_id FROM resource_cleanup_outbox
     UNION SELECT 'page_exports', workspace_id FROM page_exports
+    UNION SELECT 'contexts', workspace_id FROM contexts WHERE workspace_id IS NOT NULL
+    UNION SELECT 'context_selection_rules', workspace_id FROM context_selection_rules
     UNION SELECT 'storage_reservations', workspace_id FROM storage_reservations) AS owned
 LEFT JOIN workspaces AS parent ON parent.id = owned.workspace_id WHERE parent.id IS NULL;
