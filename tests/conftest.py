@@ -14,8 +14,10 @@ from sqlalchemy import Engine, create_engine, text
 
 from scribe_pipeline.database import EmbeddedServer, connect, is_current, sqlalchemy_url, upgrade
 from scribe_pipeline.storage import audit_queries, gcs, named_queries
+from tests.endings import Endings
 from tests.fake_gcs import FakeGcs
 from tests.houses import FakeEngines, House
+from tests.mail_sink import MailSink
 from tests.proofs import told
 
 ROOT = Path(__file__).parents[1]
@@ -183,3 +185,13 @@ def is_migrated(server: EmbeddedServer) -> bool:
         return is_current(engine)
     finally:
         engine.dispose()
+
+
+@pytest.fixture
+def endings(house: House) -> Iterator[Endings]:
+    """Jobs that end in a house that has been scanned for long, with a mail server. At the end I13 and I14 hold."""
+    with MailSink() as sink:
+        made = Endings(house, sink)
+        made.active()
+        yield made
+        made.check()

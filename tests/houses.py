@@ -17,10 +17,10 @@ import uuid_utils.compat as uuid_utils
 from PIL import Image as Picture
 from sqlalchemy import Connection, Engine, Select, delete, event, insert, text
 
-from scribe_pipeline.contexts import find_context
+from scribe_pipeline.contexts import Metadata, find_context
 from scribe_pipeline.database import in_transaction
 from scribe_pipeline.database.tables import ingest_batch_files, ingest_batches, item_images, items
-from scribe_pipeline.engines import EnginePool, ImageLimits, LineShape, LineText, Ticket
+from scribe_pipeline.engines import EnginePool, ImageLimits, LineShape, LineText, ReadingOptions, Ticket
 from scribe_pipeline.engines.images import Pixels
 from scribe_pipeline.errors import Category
 from scribe_pipeline.ingest import (
@@ -67,6 +67,7 @@ EMPTIED = (
     "transcription_jobs", "transcription_job_attempts", "annotation_pages", "annotation_page_revisions", "annotations", "ocr_runs",
     "current_ocr_runs", "event_outbox", "webhook_deliveries", "ingest_batches", "ingest_batch_files", "item_images", "items",
     "resource_cleanup_outbox", "operator_audit", "page_exports", "storage_reservations",
+    "flyer_tagging_jobs", "files", "outcome_activations", "context_selection_rules",
 )  # fmt: skip
 THREE_LINES = (line_shape(20), line_shape(70), line_shape(120))
 
@@ -109,13 +110,16 @@ class FakeEngines:
     asked_for: list[tuple[str, ...]] = field(default_factory=list)
     crops: list[Pixels] = field(default_factory=list)
     engine: str = "fake 1.0"
+    concurrent: bool = False
+    proven: ReadingOptions | None = None
+    options: list[ReadingOptions] = field(default_factory=list)
 
     def segmentor(self, model: str) -> "FakeEngines":
         """Stand in for the registry."""
         self.asked_for.append((model,))
         return self
 
-    def transcriber(self, provider: str, model: str) -> "FakeEngines":
+    def transcriber(self, provider: str, model: str, timeout_s: float) -> "FakeEngines":
         """Stand in for the registry."""
         self.asked_for.append((provider, model))
         return self
@@ -125,8 +129,9 @@ class FakeEngines:
         self.segmented += 1
         return self.lines
 
-    def transcribe(self, crop: Pixels) -> LineText:
+    def transcribe(self, crop: Pixels, options: ReadingOptions) -> LineText:
         """Stand in for a transcriber."""
+        self.options.append(options)
         self.crops.append(crop)
         said = self.answer(len(self.crops))
         if isinstance(said, Exception):
@@ -363,7 +368,14 @@ class House:
             connection.execute(text(f"VACUUM {', '.join(EMPTIED)}"))
 
     def batch(
-        self, files: dict[str, bytes], folder: Path, *, context: str | None = None, again: bool = False, max_attempts: int = 3
+        self,
+        files: dict[str, bytes],
+        folder: Path,
+        *,
+        context: str | None = None,
+        metadata: Metadata | None = None,
+        again: bool = False,
+        max_attempts: int = 3,
     ) -> Batch:
         """A batch of files with these contents."""
         declared = []
@@ -378,6 +390,7 @@ class House:
             collection,
             workspace="default",
             context=context,
+            metadata=metadata,
             max_attempts=max_attempts,
             reservation_seconds=3600,
             again=again,

@@ -112,6 +112,43 @@ WHERE batch.status IN ('completed', 'failed') AND (
     EXISTS (SELECT FROM ingest_batch_files AS file WHERE file.batch_id = batch.id AND file.status IN ('pending', 'processing'))
     OR EXISTS (SELECT FROM transcription_jobs AS job WHERE job.batch_id = batch.id AND job.status IN ('pending', 'running')));
 
+-- I13 a notice is attempted three times at most
+SELECT id, outcome_facts FROM (SELECT id, outcome_facts FROM flyer_tagging_jobs
+                               UNION ALL SELECT id, outcome_facts FROM transcription_jobs) AS job
+WHERE (outcome_facts ->> 'notice_attempts')::integer > 3;
+
+-- I13 the digests of a family are an hour apart
+WITH digest AS (SELECT DISTINCT 'flyers' AS family, failure_notified_at AS stamp FROM flyer_tagging_jobs
+                WHERE outcome_facts ->> 'notice' = 'digest' AND failure_notified_at IS NOT NULL
+                UNION SELECT 'jobs', failure_notified_at FROM transcription_jobs
+                WHERE outcome_facts ->> 'notice' = 'digest' AND failure_notified_at IS NOT NULL)
+SELECT before.family, before.stamp, digest.stamp FROM digest AS before
+JOIN digest ON digest.family = before.family AND digest.stamp > before.stamp
+WHERE digest.stamp < before.stamp + interval '59 minutes 59 seconds';
+
+-- I14 an outcome is recorded two minutes after the job's last change, or later
+SELECT id, updated_at, outcome_recorded_at FROM (SELECT id, updated_at, outcome_recorded_at FROM flyer_tagging_jobs
+                                                 UNION ALL SELECT id, updated_at, outcome_recorded_at FROM transcription_jobs) AS job
+WHERE outcome_recorded_at >= updated_at AND outcome_recorded_at < updated_at + interval '2 minutes';
+
+-- I16 no facts tell of a person: an address, a URL, an id, a path, or a name of the job's own file
+WITH job (id, names, facts) AS (
+    SELECT job.id, ARRAY[file.name, job.input_key], job.outcome_facts
+    FROM flyer_tagging_jobs AS job LEFT JOIN files AS file ON file.id = job.file_id
+    UNION ALL SELECT job.id, ARRAY[image.label, item.name], job.outcome_facts
+    FROM transcription_jobs AS job LEFT JOIN item_images AS image ON image.id = job.item_image_id
+    LEFT JOIN items AS item ON item.id = image.item_id
+), said AS (
+    SELECT job.id, job.names, value #>> '{}' AS words
+    FROM job, jsonb_path_query(job.facts, 'strict $.**') AS value WHERE jsonb_typeof(value) = 'string'
+)
+SELECT id, words FROM said
+WHERE words ~* '[^[:space:]@]@[[:alpha:]][^[:space:]@]*\.[[:alpha:]]{2}' OR words ~* '[a-z][a-z0-9+.-]*://'
+   OR words ~* '[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}' OR words ~* '(?=[0-9]*[a-f])[0-9a-f]{32}' OR words ~ '(^|[[:space:]])(/[[:alpha:]][[:alnum:]_.-]*){2}'
+   OR EXISTS (SELECT FROM unnest(names) AS name
+              WHERE length(name) >= 4 AND name !~ '^[a-z]{1,12}$'
+                AND words ~* ('(^|\W)' || regexp_replace(name, '(\W)', '\\\1', 'g') || '($|\W)'));
+
 -- I16 no lease token where it does not belong
 WITH written AS (
     SELECT concat_ws(' ', (SELECT string_agg(body, ' ') FROM event_outbox),

@@ -52,12 +52,14 @@ def test_definitions_validate_without_a_dagster_home(tmp_path: Path) -> None:
 
 
 def test_names_that_outsiders_rely_on() -> None:
-    """R86: jobs, sensors and the page assets with their lineage have the names that are documented."""
+    """R86: all jobs, sensors and the page assets with their lineage have the names that are documented."""
     defs = build_defs()
-    for job in ("process_ingest_batch", "drain_transcription_queue", "derive_exports", "evaluate_recipe", "upload_cleanup"):
-        assert defs.resolve_job_def(job).name == job
-    sensor = defs.resolve_sensor_def("ingest_batch_sensor")
-    assert sensor.minimum_interval_seconds == 5
+    jobs = {"process_ingest_batch", "drain_transcription_queue", "derive_exports", "evaluate_recipe", "upload_cleanup"}
+    jobs |= {"outcome_scan", "send_digest", "maintenance", "retention", "standing_checks"}
+    assert jobs == {job.name for job in defs.jobs or []}
+    sensors = {sensor.name: (sensor.minimum_interval_seconds, sensor.default_status) for sensor in defs.sensors or []}
+    names = ("ingest_batch_sensor", "transcription_queue_sensor", "terminal_job_sensor")
+    assert sensors == dict.fromkeys(names, (5, dg.DefaultSensorStatus.RUNNING))
     graph = defs.resolve_asset_graph()
     parents = {
         key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
@@ -68,9 +70,27 @@ def test_names_that_outsiders_rely_on() -> None:
         "segmented_pages": {"ingested_images"},
         "transcribed_pages": {"segmented_pages"},
         "page_exports": {"transcribed_pages"},
+        "outcome_summary": set(),
         "recipe_evaluation": set(),
         "storage_report": set(),
     }
+
+
+def test_assets_are_materialized_by_hand(operator: dict[str, str], tmp_path: Path) -> None:
+    """R86: those that may be made alone, by the job that the UI runs for that; it starts no further process."""
+    assets = ("outcome_summary", "storage_report")
+    done = subprocess.run(
+        [sys.executable, "-m", "dagster", "asset", "materialize", "-m", "definitions", "--select", ",".join(assets)],
+        env=operator | {"DAGSTER_HOME": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    for asset in assets:
+        assert f"Materialized value {asset}." in done.stderr
+    assert "STEP_WORKER_STARTING" not in done.stderr
 
 
 def test_a_file_without_room_fails_the_run_and_holds_up_no_other(house: House, engines: FakeEngines, tmp_path: Path) -> None:
@@ -118,13 +138,26 @@ def test_a_missing_engine_is_said_plainly(
     house: House, engines: FakeEngines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R87: without its engine a batch is not begun, and the run says what to install."""
-    monkeypatch.setattr("scribe_pipeline.engines.registry.util.find_spec", lambda name: None)
+    monkeypatch.setattr("scribe_pipeline.engines.kraken_files.util.find_spec", lambda name: None)
     batch = house.batch(scans(1), tmp_path)
     result = execute(house, batch, dg.DagsterInstance.ephemeral())
     assert not result.success
     failures = [event for event in result.all_events if event.is_step_failure]
     assert "scribe-pipeline[kraken]" in str(failures[0].step_failure_data.error)
     assert house.rows("SELECT status, attempt_count FROM ingest_batch_files") == [("pending", 0)]
+
+
+def test_lines_are_found_without_the_transcriber(
+    house: House, engines: FakeEngines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R156: pages get their lines where nobody can read them; the run is red and says why, and no attempt to read is used up."""
+    monkeypatch.setattr("scribe_pipeline.engines.rapidocr_local.Path.is_file", lambda path: path.suffix != ".onnx")
+    batch = house.batch(scans(2), tmp_path)
+    result = execute(house, batch, dg.DagsterInstance.ephemeral())
+    (failure,) = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    assert "is not in the installed rapidocr" in str(failure.error)
+    assert house.rows("SELECT status FROM ingest_batch_files") == [("completed",)] * 2
+    assert house.rows("SELECT status, attempt_count FROM transcription_jobs") == [("pending", 0)] * 2
 
 
 def test_time_is_up(house: House, engines: FakeEngines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

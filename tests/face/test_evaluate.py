@@ -274,7 +274,7 @@ def test_the_asset_shows_measures_and_pictures(house: House, engines: FakeEngine
     assert header.split(" | ")[:4] == ["page", "lines", "found", "seconds"]
     assert [row.split(" | ")[0] for row in table] == ["1.png", "3.png", "deep/2.png"]
     assert table[1].endswith(" | -")
-    assert told["bars"].count("data:image/jpeg;base64,") == 1
+    assert told["bars"].count("data:image/png;base64,") == 1
     assert told["lines"].count("data:image/jpeg;base64,") == 3
     assert "4.xml is not well-formed" in told["failed"]
     assert house.everything() == rows

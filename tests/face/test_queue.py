@@ -73,10 +73,12 @@ def test_maintenance_takes_up_what_was_missed(house: House, engines: FakeEngines
 
 
 def test_what_comes_by_the_clock() -> None:
-    """R105: recovery every thirty minutes, checks and cleanup every ten, retention by night; all are on by themselves."""
+    """R105, R171: recovery every thirty minutes, checks and cleanup every ten, outcomes every five; all are on by themselves."""
     running = [schedule for schedule in build_defs().schedules or [] if schedule.default_status is dg.DefaultScheduleStatus.RUNNING]
     schedules = {schedule.name: (schedule.cron_schedule, schedule.job_name) for schedule in running}
     assert schedules == {
+        "outcome_scan_schedule": ("*/5 * * * *", "outcome_scan"),
+        "digest_schedule": ("*/5 * * * *", "send_digest"),
         "maintenance_schedule": ("*/30 * * * *", "maintenance"),
         "standing_checks_schedule": ("5-59/10 * * * *", "standing_checks"),
         "upload_cleanup_schedule": ("*/10 * * * *", "upload_cleanup"),
@@ -141,7 +143,7 @@ def checks(house: House) -> dict[str, bool]:
 def test_standing_checks_look_for_what_stands_still(house: House, engines: FakeEngines) -> None:
     """R37, R106: silent sensors, leases that nobody takes over and a queue that nobody works off are told in the UI."""
     assert checks(house) == {"sensor_heartbeats": False, "expired_leases": True, "queue_age": True}
-    for name in ("ingest_batch_sensor", "transcription_queue_sensor"):
+    for name in ("ingest_batch_sensor", "transcription_queue_sensor", "terminal_job_sensor"):
         stamp_heartbeat(house.engine, name)
     house.job()
     house.job()

@@ -305,13 +305,11 @@ def report(house: House) -> tuple[list[dict[str, str]], dict[str, Any], np.ndarr
     """The report that the standing checks' run has made: its table's rows, its numbers, its picture."""
     result = execute(house, "standing_checks")
     assert result.success
-    (made,) = [event.step_materialization_data.materialization for event in result.all_events if event.is_step_materialization]
-    assert made.asset_key.to_user_string() == "storage_report"
+    (made,) = result.asset_materializations_for_node("storage_report")
     said = {name: value.value for name, value in made.metadata.items()}
     header, _, *lines = [line.split(" | ") for line in said.pop("workspaces").splitlines()]
-    (jpeg,) = re.findall(r"data:image/jpeg;base64,([^)]+)\)", said.pop("bars"))
-    with Picture.open(io.BytesIO(base64.b64decode(jpeg))) as picture:
-        picture.load()
+    (png,) = re.findall(r"data:image/png;base64,([^)]+)\)", said.pop("bars"))
+    picture = Picture.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     return [dict(zip(header, line, strict=True)) for line in lines], said, np.asarray(picture).astype(int)
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from sqlalchemy import Engine
 
 from scribe_pipeline.database import DatabaseError, connect, new_lease
-from scribe_pipeline.engines import LineText, Ticket, tasks
+from scribe_pipeline.engines import LineText, ReadingOptions, Ticket, tasks
 from scribe_pipeline.engines.images import Pixels
 from scribe_pipeline.jobs import TranscriptionSource, drain
 from tests.houses import InlinePool
@@ -30,12 +30,14 @@ class Reader:
     """An engine that takes a few milliseconds a line, and now and then leaves a page's second line blank."""
 
     engine = "fake 1.0"
+    concurrent = False
+    proven = None
 
     def __init__(self, moods: random.Random) -> None:
         self._moods = moods
         self._read = 0
 
-    def transcribe(self, crop: Pixels) -> LineText:
+    def transcribe(self, crop: Pixels, options: ReadingOptions) -> LineText:
         """Stand in for a transcriber."""
         time.sleep(self._moods.uniform(0.001, 0.005))
         self._read += 1
@@ -111,7 +113,7 @@ def named_engine(place: Workplace) -> Engine:
 
 def read_pages(place: Workplace, moods: random.Random) -> Turn:
     """Drain the queue of jobs."""
-    tasks.transcriber = lambda provider, model: Reader(moods)  # type: ignore[assignment,return-value]
+    tasks.transcriber = lambda *_: Reader(moods)  # type: ignore[assignment]
     source = TranscriptionSource(named_engine(place), place.store_url, LEASE_SECONDS, lambda _: None)
     return partial(drain, [source], LatePool(moods), LEASE_SECONDS, 60)
 

@@ -1,6 +1,6 @@
 """Several sessions whose statements are let through one by one, in an order that somebody chooses step by step.
 
-Each session is a thread with a connection of its own. It stops before every statement, commit and rollback, and before each
+Each session is a thread with connections of its own. It stops before every statement, commit and rollback, and before each
 `step` of its own, until the schedule lets it through. One that then waits for a lock is left to wait while others go on; when a
 transaction has ended, those that waited are looked at again before the next step. So the same choices give the same schedule as
 a rule, though not always: which of several sessions gets a row that one commit frees, say, is the server's choice. What was
@@ -28,7 +28,7 @@ from scribe_pipeline.database import DatabaseError, sqlalchemy_url
 from scribe_pipeline.errors import Category, ScribeError
 
 # How long a step is waited for before the server is asked whether it waits for a lock; most take less.
-_LOOK_SECONDS = 0.001
+_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.001, 0.02
 # Nothing takes that long: whoever has not come back by then hangs.
 _STUCK_SECONDS = 30.0
 _COMMIT, _ROLLBACK = "COMMIT", "ROLLBACK"
@@ -164,7 +164,7 @@ def lock_order(orders: dict[tuple[str, ...], str]) -> list[str]:
 class _Session:
     """A thread, its connection, and the gate between them."""
 
-    def __init__(self, url: str, number: int, arrivals: "SimpleQueue[_Session]") -> None:
+    def __init__(self, url: str, number: int, arrivals: "SimpleQueue[_Session]", connections: int) -> None:
         self.number = number
         self.at: str | None = None
         self.operation: Operation | None = None
@@ -180,9 +180,11 @@ class _Session:
         self._thread = ThreadPoolExecutor(1)
         # A deadlock is a failure of the proof; it is to be found at once.
         options = {"options": "-c deadlock_timeout=50ms"}
-        self._engine = create_engine(sqlalchemy_url(url), pool_size=1, max_overflow=0, hide_parameters=True, connect_args=options)
-        with self._engine.connect() as connection:
-            self.pid = connection.connection.driver_connection.info.backend_pid  # type: ignore[union-attr]
+        self._engine = create_engine(
+            sqlalchemy_url(url), pool_size=connections, max_overflow=0, hide_parameters=True, connect_args=options
+        )
+        self.pids: set[int] = set()
+        event.listen(self._engine, "connect", lambda driver, _: self.pids.add(driver.info.backend_pid))
         event.listen(self._engine, "before_cursor_execute", self._before_statement)
         event.listen(self._engine, "handle_error", self._on_error)
         dialect = self._engine.dialect
@@ -190,7 +192,7 @@ class _Session:
         dialect.do_rollback = partial(self._before_end, _ROLLBACK, dialect.do_rollback)  # type: ignore[method-assign]
 
     def begin(self, script: Sequence[Operation]) -> None:
-        self.answers, self.deadlocks = [], 0
+        self.answers, self.deadlocks, self._ended = [], 0, 0
         self.done = self._thread.submit(self._work, script)
         self.done.add_done_callback(self._arrive_at_end)
 
@@ -243,11 +245,14 @@ class _Session:
 
 
 class Sessions:
-    """Sessions of one database that play one schedule after the other."""
+    """Sessions of one database that play one schedule after the other.
 
-    def __init__(self, url: str, count: int) -> None:
+    Each has one connection, or more for an operation that holds one while it works over another.
+    """
+
+    def __init__(self, url: str, count: int, connections: int = 1) -> None:
         self._arrivals: SimpleQueue[_Session] = SimpleQueue()
-        self._all = [_Session(url, number, self._arrivals) for number in range(count)]
+        self._all = [_Session(url, number, self._arrivals, connections) for number in range(count)]
         self._observer = psycopg.connect(sqlalchemy_url(url).set(drivername="postgresql").render_as_string(False), autocommit=True)
         self._waiting: set[_Session] = set()
         self._running: set[_Session] = set()
@@ -303,10 +308,12 @@ class Sessions:
 
     def _settle(self) -> None:
         """Wait until each session that runs has come back to its gate, has ended, or waits for a lock."""
-        deadline = time.monotonic() + _STUCK_SECONDS
+        deadline, patience = time.monotonic() + _STUCK_SECONDS, _LOOK_SECONDS
         while self._running:
-            if self._hear(_LOOK_SECONDS):
+            if self._hear(patience):
                 continue
+            # whoever does not wait for a lock now is at something that takes long
+            patience = min(2 * patience, _LONGEST_LOOK_SECONDS)
             if self._for_a_lock(self._running) == self._running:
                 self._blocked |= self._running
                 self._running = set()
@@ -325,7 +332,7 @@ class Sessions:
         return True
 
     def _for_a_lock(self, sessions: set[_Session]) -> set[_Session]:
-        pids = {session.pid: session for session in sessions}
+        pids = {pid: session for session in sessions for pid in session.pids}
         found = self._observer.execute(
             "SELECT pid FROM unnest(%s::integer[]) AS pid WHERE cardinality(pg_blocking_pids(pid)) > 0", [list(pids)]
         )

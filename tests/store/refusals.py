@@ -3,6 +3,9 @@
 A change is what follows `UPDATE <its table> SET`. It meets the rows that `test_checks.furnish` makes.
 """
 
+import json
+from typing import Any
+
 LEASE = "lease_owner = 'someone', lease_token = gen_random_uuid()::text, lease_until = clock_timestamp()"
 SAME_LEASE = "lease_owner = 'someone', lease_token = 'same', lease_until = clock_timestamp()"
 # One value for all rows, which no row has yet.
@@ -14,6 +17,64 @@ FENCED = "FROM resource_cleanup_outbox WHERE delete_fenced_at IS NOT NULL"
 PENDING, RUNNING, COMPLETED = (f"WHERE status = '{status}'" for status in ("pending", "running", "completed"))
 OPEN = "WHERE outcome = 'running'"
 CLOSED = "WHERE outcome = 'completed'"
+RECORDED, UNRECORDED = "WHERE outcome_recorded_at IS NOT NULL", "WHERE outcome_recorded_at IS NULL"
+
+
+def outcome(notice: str, attempts: int, outcome_class: str = "pipeline_error", *, told: bool = False) -> str:
+    """What sets the columns of an outcome whose notice is in this state after so many attempts; `told` in a digest."""
+    claimed_at = "2026-01-01T00:00:00.000000Z" if attempts else None
+    written = {"failures": [], "notice": notice, "notice_attempts": attempts, "notice_claimed_at": claimed_at}
+    return f"""outcome_class = '{outcome_class}', outcome_facts = '{json.dumps(written)}',
+               outcome_recorded_at = updated_at + interval '3 minutes',
+               failure_notified_at = {"clock_timestamp()" if told or notice == "sent" else "NULL"}"""
+
+
+def noticed(*notices: str) -> str:
+    """The recorded rows whose notice is in one of these states."""
+    return f"WHERE outcome_facts ->> 'notice' IN ({', '.join(map(repr, notices))})"
+
+
+def with_facts(**facts: Any) -> str:
+    """Other facts beside those that are there."""
+    return f"outcome_facts = outcome_facts || '{json.dumps(facts)}'"
+
+
+# R196: an outcome is there wholly or not at all, and its notice is in one of eight states, each with what belongs to it.
+BROKEN_OUTCOMES = (
+    f"outcome_class = NULL {RECORDED}",
+    f"outcome_facts = NULL {RECORDED}",
+    f"outcome_recorded_at = NULL {RECORDED}",
+    f"outcome_class = 'success' {UNRECORDED}",
+    f"failure_notified_at = clock_timestamp() {UNRECORDED}",
+    f"outcome_class = 'odd' {RECORDED}",
+    f"outcome_facts = '[]' {RECORDED}",
+    f"outcome_facts = outcome_facts - 'failures' {RECORDED}",
+    f"{with_facts(failures={})} {RECORDED}",
+    f"outcome_facts = outcome_facts - 'notice' {RECORDED}",
+    f"{with_facts(notice='lost')} {noticed('failed')}",
+    f"outcome_class = 'success' {noticed('failed')}",
+    f"outcome_class = 'cancelled' {noticed('failed')}",
+    f"outcome_facts = outcome_facts - 'notice_attempts' {noticed('failed')}",
+    f"{with_facts(notice_attempts='3')} {noticed('failed')}",
+    # R184: a notice is not sent more than three times
+    f"{with_facts(notice_attempts=4)} {noticed('failed')}",
+    f"{with_facts(notice_attempts=-1)} {noticed('failed')}",
+    f"{with_facts(notice_attempts=0)} {noticed('failed')}",
+    f"{with_facts(notice_claimed_at=None)} {noticed('failed')}",
+    *(f"{outcome(notice, 0)} {noticed('failed')}" for notice in ("sending", "pending", "sent")),
+    f"{with_facts(notice='sent')} {noticed('failed')}",
+    f"failure_notified_at = clock_timestamp() {noticed('failed')}",
+)
+# I14: an outcome is recorded once, and its notice goes on from state to state as `test_outcome_trigger` tells.
+BROKEN_STEPS = (
+    f"outcome_class = 'fidelity' {noticed('failed')}",
+    f"outcome_recorded_at = clock_timestamp() {noticed('failed')}",
+    f"{with_facts(error='another')} {noticed('failed')}",
+    f"outcome_class = NULL, outcome_facts = NULL, outcome_recorded_at = NULL {noticed('failed')}",
+    f"{with_facts(notice='digest')} {noticed('failed')}",
+    f"{with_facts(notice_claimed_at='2026-01-02T00:00:00.000000Z')} {noticed('failed')}",
+    f"{with_facts(notice_attempts=2)} {noticed('failed')}",
+)
 
 CHECKS: dict[str, tuple[str, ...]] = {
     "workspaces_name_length": ("name = '' WHERE name = 'other'", "name = repeat('n', 256) WHERE name = 'other'"),
@@ -25,6 +86,21 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "contexts_segment_cap_positive": ("segment_cap = 0",),
     "contexts_line_concurrency_positive": ("line_concurrency = 0",),
     "contexts_line_timeout_positive": ("line_timeout_s = 0",),
+    "context_selection_rules_conditions_form": (
+        "conditions = '{}'",
+        "conditions = '[]'",
+        "conditions = '[1]'",
+        """conditions = '[{"field": "f", "operator": "eq"}]'""",
+        """conditions = '[{"field": "f", "operator": "eq", "value": 1}]'""",
+        """conditions = '[{"field": "", "operator": "eq", "value": ""}]'""",
+        """conditions = '[{"field": 1, "operator": "eq", "value": ""}]'""",
+        """conditions = '[{"field": "f", "operator": "like", "value": ""}]'""",
+        """conditions = '[{"field": "f", "operator": "eq", "value": "", "more": 1}]'""",
+        "conditions = jsonb_set(conditions, '{0,field}', to_jsonb(repeat('f', 256)))",
+        "conditions = jsonb_set(conditions, '{0,value}', to_jsonb(repeat('v', 1025)))",
+        "conditions = conditions || '[null]'",
+        "conditions = format('[%s%s]', conditions ->> 0, repeat(',' || (conditions ->> 0), 32))::jsonb",
+    ),
     "items_name_present": ("name = ''",),
     "items_source_type": ("source_type = 'fax'",),
     "items_metadata_object": ("metadata = '[]'",),
@@ -152,6 +228,11 @@ CHECKS: dict[str, tuple[str, ...]] = {
     ),
     "page_exports_key_names_bytes": ("object_key = repeat('0', 64) || '-' || gen_random_uuid() || '.xml'",),
     "page_exports_size_range": ("size_bytes = -1",),
+    "flyer_tagging_jobs_outcome": BROKEN_OUTCOMES,
+    "transcription_jobs_outcome": BROKEN_OUTCOMES,
+    # what has not ended has no outcome
+    "transcription_jobs_outcome_of_ended": tuple(f"{outcome('none', 0, 'success')} {open_job}" for open_job in (PENDING, RUNNING)),
+    "outcome_activations_family": ("family = 'other_jobs' WHERE family = 'flyer_tagging_jobs'",),
 }  # fmt: skip
 
 UNIQUE: dict[str, str] = {
@@ -189,6 +270,8 @@ UNIQUE: dict[str, str] = {
 
 # The columns that keep the value they were inserted with.
 KEPT: dict[str, tuple[str, ...]] = {
+    "contexts_keep": ("id", "workspace_id", "created_at"),
+    "context_selection_rules_keep": ("id", "workspace_id", "context_id", "priority", "conditions", "created_at"),
     # R51: an image's identity does not change
     "item_images_keep": (
         "id", "workspace_id", "item_id", "frame", "object_key", "sha256", "storage_bytes", "media_type", "width", "height",
@@ -221,6 +304,8 @@ KEPT: dict[str, tuple[str, ...]] = {
     "page_exports_keep": (
         "item_image_id", "revision", "format", "workspace_id", "object_key", "sha256", "size_bytes", "created_at",
     ),
+    # R199: what was history when a family was scanned first stays history
+    "outcome_activations_keep": ("family",),
 }  # fmt: skip
 # What has to be said beside a kept column, so that no other trigger refuses the change first.
 BESIDE = {
@@ -259,6 +344,8 @@ STEPS: dict[str, tuple[str, ...]] = {
         "delete_fenced_at = delete_fenced_at + interval '1 second' WHERE status = 'processing'",
         f"delete_fenced_at = clock_timestamp() {WAITING}",
     ),
+    "flyer_tagging_jobs_recorded": BROKEN_STEPS,
+    "transcription_jobs_recorded": BROKEN_STEPS,
 }
 
 # Rows that are evidence: the columns that may be changed nevertheless are refused by the triggers above, if at all.
@@ -307,4 +394,5 @@ TOUCHING: dict[str, str] = {
     "webhook_deliveries_touch": "last_error = 'new'",
     "resource_cleanup_outbox_touch": "last_error = 'new'",
     "storage_quota_usage_touch": "limit_bytes = 7",
+    "flyer_tagging_jobs_touch": "error = 'new'",
 }

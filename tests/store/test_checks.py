@@ -18,6 +18,7 @@ from scribe_pipeline.storage.removal import claim_removal, fence_removal
 from tests.conftest import fresh_database
 from tests.houses import House, png
 from tests.store.refusals import BESIDE, CHECKS, EVIDENCE, KEPT, OPENING, STATEMENTS, STAYING, STEPS, TOUCHING, UNIQUE
+from tests.store.refusals import outcome as recorded_outcome
 
 # PostgreSQL's restrict_violation: how the triggers refuse.
 REFUSED = "23001"
@@ -46,9 +47,15 @@ def furnished(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) 
 def furnish(house: House) -> None:
     """Two completed jobs, one that runs in its second try, two pending; an open batch and a canceled one; deliveries, exports.
 
-    Of the removals one is fenced, one claimed, one staged, one waits and one has failed; of the reservations one is bound.
+    Of the removals one is fenced, one claimed, one staged, one waits and one has failed; of the reservations one is bound. Of the
+    jobs of each family one has an outcome, with a notice that has failed in its first attempt.
     """
     house.execute("INSERT INTO workspaces (id, name) VALUES (gen_random_uuid(), 'other')")
+    house.execute(
+        """INSERT INTO context_selection_rules (id, workspace_id, context_id, conditions)
+           SELECT gen_random_uuid(), workspaces.id, contexts.id, '[{"field": "language", "operator": "eq", "value": "la"}]'
+           FROM workspaces, contexts WHERE workspaces.name = 'default' AND contexts.name = 'manuscript'"""
+    )
     house.execute(
         """INSERT INTO webhook_subscriptions (id, workspace_id, target_url, signing_secret)
            SELECT gen_random_uuid(), id, 'https://' || place, repeat('s', 32)
@@ -82,6 +89,14 @@ def furnish(house: House) -> None:
         """UPDATE webhook_deliveries SET status = 'delivered'
            WHERE id IN (SELECT id FROM webhook_deliveries ORDER BY created_at, id LIMIT 1)"""
     )
+    house.execute(
+        """INSERT INTO flyer_tagging_jobs (status, error)
+           VALUES ('queued', NULL), ('failed', 'worker lost'), ('failed', 'worker lost too')"""
+    )
+    house.execute("INSERT INTO outcome_activations (family) VALUES ('flyer_tagging_jobs')")
+    for table, ended in (("flyer_tagging_jobs", "error = 'worker lost'"), ("transcription_jobs", "status = 'completed'")):
+        first = f"WHERE id = (SELECT id FROM {table} WHERE {ended} ORDER BY created_at, id LIMIT 1)"
+        assert house.execute(f"UPDATE {table} SET {recorded_outcome('failed', 1)} {first}") == 1
 
 
 def outcome(house: House, statement: str, before: str) -> str:
@@ -148,6 +163,8 @@ def other_value(column: str, data_type: str) -> str:
         return "gen_random_uuid()"
     if data_type == "text":
         return f"{column} || ' '"
+    if data_type == "jsonb":
+        return f"{column} || {column}"
     return f"{column} + interval '1 hour'" if data_type.startswith("timestamp") else f"{column} + 1"
 
 

@@ -117,6 +117,7 @@ def test_bad_files_are_refused_before_any_model(house: House, engines: FakeEngin
     rows = house.rows("SELECT filename, status, error_category FROM ingest_batch_files ORDER BY sequence")
     assert rows[0] == ("good.png", "completed", None)
     assert [row.status for row in rows[1:]] == ["failed"] * 4
+    assert house.value("SELECT count(*) FROM transcription_jobs") == 1, "what was refused is no job"
 
 
 def test_a_batch_of_bad_files_has_failed(house: House, engines: FakeEngines, tmp_path: Path) -> None:

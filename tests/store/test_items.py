@@ -26,8 +26,11 @@ from tests.houses import EMPTIED, FakeEngines, House, png, stopped_after
 from tests.work import Work
 
 OPERATOR = Operator("anna@archive", "asked for by its owner")
-# What tells of an item that is gone, and what is still to be done about it.
-STAYING = {"event_outbox", "webhook_deliveries", "operator_audit", "resource_cleanup_outbox"}
+# What tells of an item that is gone, what is still to be done about it, and what is no item's.
+STAYING = {
+    "event_outbox", "webhook_deliveries", "operator_audit", "resource_cleanup_outbox",
+    "flyer_tagging_jobs", "files", "outcome_activations", "context_selection_rules",
+}  # fmt: skip
 REMOVALS = "SELECT kind, resource_key, storage_bytes, status FROM resource_cleanup_outbox ORDER BY 1, 2"
 COUNTERS = "SELECT used_bytes, reserved_bytes FROM storage_quota_usage ORDER BY scope"
 

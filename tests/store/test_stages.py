@@ -81,7 +81,7 @@ def test_a_page_without_lines_is_a_draft(house: House, engines: FakeEngines, tmp
 
 
 def test_too_many_lines_fail_before_any_engine(house: House, engines: FakeEngines, tmp_path: Path) -> None:
-    """R87: the context's cap on lines is checked before a provider is called."""
+    """R87, R110: the context's cap on lines is checked before a provider is called."""
     house.execute("UPDATE contexts SET segment_cap = 2")
     work = Work(house, house.batch({"a.png": png()}, tmp_path))
     work.all()

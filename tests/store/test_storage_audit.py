@@ -65,6 +65,9 @@ DAMAGES = {
     "event_outbox: no job, although the image is there": lost("event_outbox", "job_id"),
     "webhook_deliveries: no event": lost("webhook_deliveries", "event_id"),
     "webhook_deliveries: no subscription": "DELETE FROM webhook_subscriptions",
+    "context_selection_rules: no context of its workspace, or of all": f"""INSERT INTO context_selection_rules
+        (id, workspace_id, context_id, conditions)
+        SELECT gen_random_uuid(), id, {UNKNOWN}, '[{{"field": "a", "operator": "eq", "value": "b"}}]' FROM workspaces""",
     "storage_reservations: no file": "UPDATE storage_reservations SET sequence = 99",
     "page_exports: no revision, or no image": "UPDATE page_exports SET revision = 99",
     "page_exports: the object waits to be removed, or is a scan's": waiting("page_exports"),
