@@ -11,7 +11,7 @@ from scribe_pipeline.database import DatabaseError
 from scribe_pipeline.outcomes.families import Family
 from scribe_pipeline.outcomes.mail import Mailer, Sent
 from scribe_pipeline.outcomes.notices import digest_mail
-from scribe_pipeline.outcomes.records import NOT_MIGRATED, UNMIGRATED, Policy, claim_digest, release_digest
+from scribe_pipeline.outcomes.records import LOCKED, NOT_MIGRATED, UNMIGRATED, Policy, claim_digest, release_digest
 
 
 @dataclass
@@ -40,6 +40,8 @@ def send_digests(
             except DatabaseError as error:
                 if error.sqlstate in NOT_MIGRATED:
                     done.problems.append(f"{family.name}: {UNMIGRATED}")
+                elif error.sqlstate == LOCKED:
+                    done.problems.append(f"{family.name}: somebody else is at it, and the digest waits for the next call")
                 else:
                     trouble = error
     if trouble is not None:

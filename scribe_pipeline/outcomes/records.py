@@ -42,6 +42,8 @@ STALE_SECONDS, MAX_SENDS = 900, 3
 DIGEST_CHUNK = 50
 # A column or a table that is not there: the program is ahead of the database.
 NOT_MIGRATED = ("42703", "42P01")
+# A row, or a turn, that somebody else has for too long.
+LOCKED = "55P03"
 UNMIGRATED = "outcomes cannot be recorded before the database is migrated: run scribe db upgrade"
 _HOUR = 3600
 # The first key of this room's advisory locks; the second is the family's place.

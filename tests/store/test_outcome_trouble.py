@@ -87,6 +87,17 @@ def test_a_locked_notice_keeps_no_other_waiting(endings: Endings, brief: None) -
     assert endings.scan().notices == {"sent": 1}
 
 
+def test_a_digest_does_not_wait_for_its_turn(endings: Endings, brief: None) -> None:
+    """R192, R193: while somebody counts or claims notices for long, it is a problem of this call, and the next one sends."""
+    endings.flyers(3)
+    endings.scan(replace(endings.policy, max_per_hour=0))
+    with endings.house.engine.begin() as connection:
+        records.take_turn(connection, FLYERS)
+        done = endings.digest()
+    assert done == Digests(problems=["flyer_tagging_jobs: somebody else is at it, and the digest waits for the next call"])
+    assert endings.digest() == Digests({"flyer_tagging_jobs": 3})
+
+
 def test_a_digest_leaves_locked_rows_to_the_next(endings: Endings) -> None:
     """R187, R189: it waits for nobody; what was locked is told of an hour later, once."""
     endings.flyers(3)
