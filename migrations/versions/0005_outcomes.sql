@@ -156,16 +156,20 @@ CREATE INDEX flyer_tagging_jobs_undelivered ON flyer_tagging_jobs (id)
     WHERE outcome_facts ->> 'notice' IN ('pending', 'sending');
 CREATE INDEX flyer_tagging_jobs_notice_claims ON flyer_tagging_jobs ((outcome_facts ->> 'notice_claimed_at') COLLATE "C")
     WHERE outcome_facts ->> 'notice_claimed_at' IS NOT NULL;
-CREATE INDEX flyer_tagging_jobs_digest ON flyer_tagging_jobs (failure_notified_at, id)
-    WHERE outcome_facts ->> 'notice' = 'digest';
+CREATE INDEX flyer_tagging_jobs_digest ON flyer_tagging_jobs (failure_notified_at)
+    WHERE outcome_facts ->> 'notice' = 'digest' AND failure_notified_at IS NOT NULL;
+CREATE INDEX flyer_tagging_jobs_digest_waiting ON flyer_tagging_jobs (id)
+    WHERE outcome_facts ->> 'notice' = 'digest' AND failure_notified_at IS NULL;
 CREATE INDEX transcription_jobs_unrecorded ON transcription_jobs (updated_at, id)
     WHERE outcome_recorded_at IS NULL AND status IN ('completed', 'failed', 'canceled', 'superseded');
 CREATE INDEX transcription_jobs_undelivered ON transcription_jobs (id)
     WHERE outcome_facts ->> 'notice' IN ('pending', 'sending');
 CREATE INDEX transcription_jobs_notice_claims ON transcription_jobs ((outcome_facts ->> 'notice_claimed_at') COLLATE "C")
     WHERE outcome_facts ->> 'notice_claimed_at' IS NOT NULL;
-CREATE INDEX transcription_jobs_digest ON transcription_jobs (failure_notified_at, id)
-    WHERE outcome_facts ->> 'notice' = 'digest';
+CREATE INDEX transcription_jobs_digest ON transcription_jobs (failure_notified_at)
+    WHERE outcome_facts ->> 'notice' = 'digest' AND failure_notified_at IS NOT NULL;
+CREATE INDEX transcription_jobs_digest_waiting ON transcription_jobs (id)
+    WHERE outcome_facts ->> 'notice' = 'digest' AND failure_notified_at IS NULL;
 
 -- When a family of jobs was scanned first: of what had failed before, nobody is told.
 CREATE TABLE outcome_activations (
