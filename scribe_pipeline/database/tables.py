@@ -1,6 +1,7 @@
 """The tables as SQLAlchemy Core sees them: names and types for writing statements.
 
 Constraints, defaults, indexes and triggers belong to the migrations alone; a test compares the columns of both.
+All tables stand in this one file, however long: whoever looks for a column looks here.
 """
 
 from typing import Any
