@@ -27,7 +27,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -215,7 +214,7 @@ def say_outside(cost: Cost, pages: int) -> str:
 def read_by_a_provider(settings: Settings, engine: Engine) -> None:
     """Print how long pages of 30 lines take with a provider that answers after a second, and what they cost outside of it.
 
-    In a process that has never been answered, the first line is read alone.
+    In a process that has never been answered, the first line has half a second for itself.
     """
     house, double = House(engine, settings.home / "blobs"), Provider("gemini")
     context(house, double, line_concurrency=AT_ONCE)
@@ -239,9 +238,8 @@ def read_by_a_provider(settings: Settings, engine: Engine) -> None:
     print(f"a provider that answers in {ANSWER_SECONDS:.0f} s, {LINES} lines, {AT_ONCE} at once")
     for number, page in enumerate(read):
         moments = asked[LINES * number : LINES * (number + 1)]
-        rounds = 1 + sum(later - earlier > ANSWER_SECONDS / 2 for earlier, later in pairwise(moments))
         at_provider = moments[-1] - moments[0] + ANSWER_SECONDS
-        print(f"page {number + 1}        {page.seconds:7.2f} s, {rounds} rounds; at the provider {at_provider:.2f} s")
+        print(f"page {number + 1}        {page.seconds:7.2f} s, at the provider {at_provider:.2f} s")
     print(f"CPU time outside the engine, a page: {say_outside(cost, PROVIDER_PAGES)}")
 
 

@@ -51,7 +51,7 @@ class Endings:
     def __init__(self, house: House, sink: MailSink, max_per_hour: int = 12) -> None:
         self.house = house
         self.sink = sink
-        self.mailer = Mailer(sink.url, None, "scribe@example.org", patience=0.3)
+        self.mailer = Mailer(sink.url, None, "scribe@example.org", patience=10)
         self.policy = Policy(enabled=True, recipient=RECIPIENT, lookback_hours=24, max_per_hour=max_per_hour)
         self._most = max_per_hour
 

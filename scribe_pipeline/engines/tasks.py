@@ -22,6 +22,8 @@ from scribe_pipeline.storage import open_store
 _MOST_SEGMENTED_PIXELS = 40_000_000
 # What is longer is no line, but a model that goes on and on; a page of such would be too large to be stored.
 _LONGEST_LINE = 4_000
+# By then a provider has refused a wrong key, while a line takes it longer.
+ALONE_SECONDS = 0.5
 
 
 def segment(store_url: str, object_key: str, model: str, with_preview: bool) -> Segmentation:
@@ -73,20 +75,21 @@ def read_all(
 ) -> list[LineText | Category]:
     """Read lines, so many at once, and return what came of each in the order of the lines.
 
-    The first is read alone unless such a reading has been `proven`: where a key is wrong, one call says so. Raises what `read`
-    raises, and then begins no other line.
+    The first has ALONE_SECONDS for itself unless such a reading has been `proven`: where a key is wrong, one call says so. Raises
+    what `read` raises, and then begins no other line.
     """
     results: dict[int, LineText | Category] = {}
     waiting, under_way = iter(enumerate(shapes)), dict[Future[LineText | Category], int]()
     executor = ThreadPoolExecutor(at_once)
     try:
         while True:
-            for number, shape in islice(waiting, (at_once if results or proven else 1) - len(under_way)):
+            for number, shape in islice(waiting, (at_once if proven else 1) - len(under_way)):
                 under_way[executor.submit(read, shape)] = number
             if not under_way:
                 return [results[number] for number in range(len(shapes))]
-            for done in wait(under_way, return_when=FIRST_COMPLETED).done:
+            for done in wait(under_way, None if proven else ALONE_SECONDS, FIRST_COMPLETED).done:
                 results[under_way.pop(done)] = done.result()
+            proven = True
             failed = sum(isinstance(result, Category) for result in results.values())
             report_progress(len(results) - failed, failed)
     finally:

@@ -46,12 +46,18 @@ class Depot:
         self.house = house
         self.url = database_url
         self._watcher = psycopg.connect(database_url, autocommit=True)
-        self.store = open_store(house.store_url)
-        # every one of them has every object
-        self._stores: list[BlobStore] = [self.store]
         self.shared = isinstance(self.store, SharedBlobStore)
-        if isinstance(self.store, SharedBlobStore):
-            self._stores = [self.store.local, self.store.bucket]
+
+    @property
+    def store(self) -> BlobStore:
+        """The store, opened as it is opened now: a test may have made its clients hasty."""
+        return open_store(self.house.store_url)
+
+    @property
+    def _stores(self) -> list[BlobStore]:
+        """Those that have every object each."""
+        store = self.store
+        return [store.local, store.bucket] if isinstance(store, SharedBlobStore) else [store]
 
     def empty(self) -> None:
         """Begin anew."""

@@ -35,7 +35,7 @@ _FILES = 6
 def depot(
     database_url: str, tmp_path: Path, engines: FakeEngines, fake_gcs: FakeGcs, request: pytest.FixtureRequest
 ) -> Iterator[Depot]:
-    """A folder, or a folder with a bucket whose client does not wait for long."""
+    """A folder, or a folder with a bucket."""
     engines.lines = engines.lines[:1]
     both = f"gs://{fake_gcs.bucket}/letters?folder={tmp_path / 'blobs'}"
     house = House(connect(database_url), tmp_path / "blobs", both if getattr(request, "param", "folder") == "both" else None)
@@ -44,10 +44,15 @@ def depot(
     made.close()
 
 
+def set_bounds(patch: pytest.MonkeyPatch, timeout: float) -> None:
+    """Let whoever opens a bucket from now on try again for a tenth of a second only, and wait so long for an answer."""
+    patch.setattr(GcsBlobStore.__init__, "__kwdefaults__", {"patience": 0.1, "pause": 0.01, "timeout": timeout})
+
+
 @pytest.fixture(autouse=True)
-def impatient_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever speaks to a bucket gives up soon."""
-    monkeypatch.setattr(GcsBlobStore.__init__, "__kwdefaults__", {"patience": 0.1, "pause": 0.01, "timeout": 0.2})
+def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that comes is waited for, however slow the machine is."""
+    set_bounds(monkeypatch, timeout=20)
 
 
 def give_up_an_image(house: House) -> None:
@@ -94,9 +99,11 @@ def disturb(gcs: FakeGcs, chance: Random) -> list[str]:
 
 @contextmanager
 def disturbed(depot: Depot, disk: Disk, gcs: FakeGcs, chance: Random, calls: int) -> Iterator[list[str]]:
-    """The folder fails, or the bucket, if there is one; yield how."""
+    """The folder fails, or the bucket, if there is one, whose answers nobody waits for then; yield how."""
     if depot.shared and chance.random() < 0.6:
-        yield disturb(gcs, chance)
+        with pytest.MonkeyPatch.context() as patch:
+            set_bounds(patch, timeout=0.2)
+            yield disturb(gcs, chance)
     else:
         yield disk.order(chance.randrange(calls), chance.choice((1, 1, 2, 5, 1000)), chance)
     gcs.before = lambda method, name: None

@@ -139,6 +139,12 @@ class Readers:
         return result
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, the first line is read alone if it comes to an end."""
+    monkeypatch.setattr(tasks, "ALONE_SECONDS", 60)
+
+
 @pytest.mark.parametrize("at_once", [1, 6, 40])
 def test_lines_are_read_so_many_at_once(at_once: int) -> None:
     """R18, R111, R112: each line once and in its place, the first alone, then as many at once as are wanted and never more."""
@@ -160,6 +166,15 @@ def test_a_proven_reading_begins_with_all(at_once: int) -> None:
     assert results == [Category.UPSTREAM, *(LineText(str(number), None) for number in range(1, LINES))]
     assert len(readers.begun) == len(set(readers.begun)) == LINES
     assert readers.most == min(at_once, LINES)
+
+
+def test_a_first_line_that_takes_long_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R18, R110: it would have been refused by then; five more are begun beside it, and never more than six are under way."""
+    monkeypatch.setattr(tasks, "ALONE_SECONDS", 0.01)
+    readers = Readers(6, alone=False)
+    results = read_all(readers, readers.shapes, 6)
+    assert results == [LineText(str(number), None) for number in range(LINES)]
+    assert readers.most == 6 and len(readers.begun) == LINES
 
 
 @pytest.mark.parametrize(("at_once", "begun"), [(1, 1), (6, 6)])
