@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine, create_engine, text
 
 from scribe_pipeline.database import EmbeddedServer, connect, is_current, sqlalchemy_url, upgrade
@@ -19,6 +20,12 @@ from tests.fake_gcs import FakeGcs
 from tests.houses import FakeEngines, House
 from tests.mail_sink import MailSink
 from tests.proofs import told
+
+# However slow the machine is, what is drawn is all that makes a test fail; fixtures are there for all its examples.
+settings.register_profile(
+    "scribe", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("scribe")
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from scribe_pipeline.outcomes import QUERIES, Family, Policy, ask, dimensions
@@ -46,7 +46,7 @@ PERSONS = [
     "O'Brien & Sons",
     "J. R. D\ttab",
 ]
-EXAMPLES = settings(max_examples=40, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = settings(max_examples=40)
 
 
 def check_kinds(facts: dict[str, Any], kinds: dict[str, tuple[type, ...]]) -> None:

@@ -27,8 +27,6 @@ STEPS_A_WALK = 50
 PROCESSES = 2
 WALKS = settings(
     stateful_step_count=STEPS_A_WALK,
-    deadline=None,
-    database=None,
     phases=(Phase.generate,),  # to shrink what fails would take minutes; it is no longer than a walk
     suppress_health_check=list(HealthCheck),
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import iiif_prezi3
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree, html
 
@@ -228,7 +228,7 @@ def any_shape(draw: st.DrawFn) -> LineShape:
     return LineShape(tuple(draw(st.lists(points, min_size=2, max_size=4))), tuple(polygon))
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(lines=st.lists(st.tuples(any_shape(), any_text), max_size=4))
 def test_anything(lines: list[tuple[LineShape, str]], tmp_path: Path) -> None:
     """R165: whatever the lines say and wherever they lie, every format is valid and gives them back."""
