@@ -18,11 +18,13 @@ from scribe_pipeline.metrics import draw_shares
 from scribe_pipeline.outcomes import (
     FAMILIES,
     QUERIES,
+    UNMIGRATED,
     Answer,
     Family,
     OutcomeClass,
     ask,
     dimensions,
+    is_recordable,
     notice_policies,
     outcomes_by_day,
 )
@@ -57,6 +59,9 @@ def outcome_summary(settings: dg.ResourceParam[Settings], database: dg.ResourceP
     """Show each family's answers as tables and as bars; the numbers are metadata of their own, which the UI plots."""
     metadata: dict[str, dg.MetadataValue] = {}
     for family in notice_policies(settings):
+        if not in_transaction(database, partial(is_recordable, family=family)):
+            metadata[f"{family.kind} jobs"] = dg.MetadataValue.text(UNMIGRATED)
+            continue
         answers = {name: ask(database, name, family) for name in _questions(family)}
         rates = {by: ask(database, "failure_rate", family, by) for by in _characteristics(family)}
         days = in_transaction(database, partial(outcomes_by_day, family=family, days=_DAYS))

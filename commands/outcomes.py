@@ -157,12 +157,14 @@ def _family(name: str) -> "Family":
 def _left(engine: "Engine", policies: "Mapping[Family, Policy]", *, nothing: bool) -> Iterator[str]:
     """Say what a scan has left, of each family; that all is left alone only if nothing was recorded."""
     from scribe_pipeline.database import in_transaction
-    from scribe_pipeline.outcomes import FAMILIES, longest_waiting, settling
+    from scribe_pipeline.outcomes import FAMILIES, is_recordable, longest_waiting, settling
 
     for name, family in FAMILIES.items():
         if family not in policies:
             if nothing:
                 yield f"{name}: not scanned while {family.switch} is off"
+        elif not in_transaction(engine, partial(is_recordable, family=family)):
+            continue  # which is told as a problem
         elif in_transaction(engine, partial(longest_waiting, families=[family])) is not None:
             yield f"{name}: more wait for the next scan"
         elif nothing and (recent := in_transaction(engine, partial(settling, family=family))):

@@ -15,6 +15,7 @@ from scribe_pipeline.jobs import end_attempt
 from scribe_pipeline.outcomes import FAMILIES, Digests, Family, Mailer, Policy, Scan, scan_outcomes, send_digests
 from tests.houses import House
 from tests.mail_sink import MailSink, Taken
+from tests.proofs import wait_until
 
 FLYERS, JOBS = FAMILIES["flyer_tagging_jobs"], FAMILIES["transcription_jobs"]
 RECIPIENT = "admin@example.org"
@@ -141,11 +142,17 @@ class Endings:
             )
 
     def scan(self, policy: Policy | None = None, families: tuple[Family, ...] = (FLYERS, JOBS)) -> Scan:
-        """One tick."""
+        """One tick, once the session of a scan that was stopped is over."""
         self._most = max(self._most, (policy or self.policy).max_per_hour)
-        done = scan_outcomes(self.house.engine, dict.fromkeys(families, policy or self.policy), self.mailer)
-        assert done is not None
-        return done
+        came: list[Scan] = []
+
+        def led() -> bool:
+            done = scan_outcomes(self.house.engine, dict.fromkeys(families, policy or self.policy), self.mailer)
+            came.extend([] if done is None else [done])
+            return done is not None
+
+        wait_until(led, "the end of another scan")
+        return came[0]
 
     def digest(self, policy: Policy | None = None) -> Digests:
         """The digests that are due."""

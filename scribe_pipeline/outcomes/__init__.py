@@ -9,13 +9,14 @@ from scribe_pipeline.outcomes.families import FAMILIES, Family
 from scribe_pipeline.outcomes.mail import Mail, Mailer
 from scribe_pipeline.outcomes.opening import notice_policies, open_mailer
 from scribe_pipeline.outcomes.queries import QUERIES, Answer, ask, dimensions, query_text, recorded_facts
-from scribe_pipeline.outcomes.records import Policy, settling
+from scribe_pipeline.outcomes.records import UNMIGRATED, Policy, is_recordable, settling
 from scribe_pipeline.outcomes.report import Waiting, longest_waiting, outcomes_by_day
 from scribe_pipeline.outcomes.scan import Scan, scan_outcomes
 
 __all__ = [
     "FAMILIES",
     "QUERIES",
+    "UNMIGRATED",
     "Answer",
     "Digests",
     "Family",
@@ -29,6 +30,7 @@ __all__ = [
     "ask",
     "classify",
     "dimensions",
+    "is_recordable",
     "is_refundable",
     "longest_waiting",
     "notice_policies",

@@ -126,6 +126,12 @@ def unrecorded(
     return list(connection.execute(first.order_by(jobs.c.updated_at, jobs.c.id).limit(limit)))
 
 
+def is_recordable(connection: Connection, family: Family) -> bool:
+    """Whether the database has the family's table with all columns: not before it is migrated."""
+    there = text("SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attnum > 0 AND NOT attisdropped")
+    return {*connection.scalars(there, {"name": family.name})} >= {*family.table.columns.keys()}
+
+
 def oldest_unrecorded(connection: Connection, family: Family) -> Row[Any] | None:
     """Return the row that a scan would take first, with `waits`: for how many seconds it could have been taken."""
     jobs = family.table

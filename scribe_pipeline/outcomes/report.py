@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Date, cast, func, select
 
 from scribe_pipeline.outcomes.classes import OutcomeClass
 from scribe_pipeline.outcomes.families import Family
-from scribe_pipeline.outcomes.records import oldest_unrecorded
+from scribe_pipeline.outcomes.records import is_recordable, oldest_unrecorded
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,12 @@ class Waiting:
 
 
 def longest_waiting(connection: Connection, families: Collection[Family]) -> Waiting | None:
-    """Return the job of these families that has waited longest for its outcome to be recorded; None if none waits."""
-    found = [row for family in families if (row := oldest_unrecorded(connection, family)) is not None]
+    """Return the job of these families that has waited longest for its outcome to be recorded; None if none waits.
+
+    Families whose columns are not there yet wait for the migration: the scan says so.
+    """
+    there = [family for family in families if is_recordable(connection, family)]
+    found = [row for family in there if (row := oldest_unrecorded(connection, family)) is not None]
     if not found:
         return None
     first = min(found, key=lambda row: row.updated_at)

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Engine, event
 
 from definitions import build_defs
 from resources import heartbeat_ages
@@ -57,9 +57,9 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
     return str(failed.error)
 
 
-def asked(endings: Endings, instance: dg.DagsterInstance, **more: Any) -> str:
+def asked(endings: Endings, instance: dg.DagsterInstance, database: Engine | None = None, **more: Any) -> str:
     """What the sensor says at a tick: the key of the run that it asks for, or why it asks for none."""
-    resources = {"settings": configured(endings, **more), "database": endings.house.engine}
+    resources = {"settings": configured(endings, **more), "database": database or endings.house.engine}
     with dg.build_sensor_context(instance=instance, resources=resources) as context:
         said = build_defs().resolve_sensor_def("terminal_job_sensor").evaluate_tick(context)
     if said.run_requests:
@@ -163,8 +163,10 @@ def test_the_sensor_asks_for_jobs_that_a_scan_would_take(endings: Endings) -> No
 def test_each_good_tick_of_the_sensor_is_noted(endings: Endings) -> None:
     """R30: one that finds nothing is; one whose read fails is red, and is not."""
     instance = dg.DagsterInstance.ephemeral()
-    with not_migrated(endings, "transcription_jobs"), pytest.raises(DatabaseError):
-        asked(endings, instance)
+    away = connect("postgresql://nobody@127.0.0.1:1/nothing")
+    with pytest.raises(DatabaseError):
+        asked(endings, instance, database=away)
+    away.dispose()
     assert heartbeat_ages(endings.house.engine) == {}
     asked(endings, instance)
     assert list(heartbeat_ages(endings.house.engine)) == ["terminal_job_sensor"]
@@ -214,17 +216,20 @@ def test_with_the_switch_off_flyers_are_not_read(endings: Endings) -> None:
 
 
 def test_a_database_without_the_columns_is_one_error_a_tick(endings: Endings) -> None:
-    """R219: the run ends well and logs one error; the other family, the other jobs and the other checks are as they were."""
+    """R219: the run ends well and logs one error; the other family, the sensor, the other jobs and all checks are as they were."""
     flyer, job = endings.flyer(), endings.failed_job()
     with not_migrated(endings, "flyer_tagging_jobs"):
         told, errors = tick(endings, "outcome_scan")
         assert (told["recorded"], told["problems"]) == (1, 1)
         assert len(errors) == 1 and "flyer_tagging_jobs: outcomes cannot be recorded before the database is migrated" in errors[0]
         assert endings.notice(job, JOBS) == ("sent", 1)
+        assert asked(endings, dg.DagsterInstance.ephemeral()).startswith("Seconds that a job has waited for its outcome: 0,")
+        assert list(heartbeat_ages(endings.house.engine)) == ["terminal_job_sensor"]
         checks = execute(endings, "standing_checks")
-        assert "DatabaseError" in failure(checks)
-        assert len(checks.get_asset_check_evaluations()) == 6
-        assert [made.asset_key.to_user_string() for made in checks.get_asset_materialization_events()] == ["storage_report"]
+        assert checks.success and len(checks.get_asset_check_evaluations()) == 7
+        (summary,) = [made for made in checks.get_asset_materialization_events() if made.asset_key.path == ["outcome_summary"]]
+        told = {name: value.value for name, value in summary.materialization.metadata.items()}
+        assert "run scribe db upgrade" in str(told["tagging jobs"]) and told["transcription jobs: recorded"] == 1
     with not_migrated(endings, "flyer_tagging_jobs", "transcription_jobs"):
         _, errors = tick(endings, "outcome_scan", preserve_failure_notify_enabled=False)
         assert len(errors) == 1 and "transcription_jobs: outcomes cannot be recorded" in errors[0]
