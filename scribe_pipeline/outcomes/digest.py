@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
 
 from sqlalchemy import Engine
 
@@ -52,7 +52,14 @@ def send_digests(
 def _send_digest(
     engine: Engine, family: Family, policy: Policy, mailer: Mailer, done: Digests, sleep: Callable[[float], None]
 ) -> None:
-    stamp, rows = claim_digest(engine, family)
+    stamps: list[datetime] = []
+    try:
+        stamp, rows = claim_digest(engine, family, stamps.append)
+    except DatabaseError:
+        # the answer to a COMMIT can be lost: what may be claimed was told to nobody
+        for stamp in stamps:
+            _release(engine, family, stamp, sleep)
+        raise
     if not rows:
         return
     delivery = mailer.send(digest_mail(family, rows, stamp, policy))
@@ -64,7 +71,7 @@ def _send_digest(
         done.covered[family.name] = len(rows)
 
 
-def _release(engine: Engine, family: Family, stamp: Any, sleep: Callable[[float], None]) -> None:
+def _release(engine: Engine, family: Family, stamp: datetime, sleep: Callable[[float], None]) -> None:
     """Give the rows back, whatever it takes within half a minute: what stays claimed is told to nobody."""
     for wait in (1, 2, 4, 8, 15, None):
         try:

@@ -4,9 +4,10 @@ Each is one short transaction whose WHERE repeats what it depends on. Whatever d
 depends on how much was sent holds the family's turn, so that two scans never count past each other.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from sqlalchemy import (
     Integer,
     Row,
     Text,
+    Update,
     and_,
     cast,
     exc,
@@ -265,19 +267,19 @@ def settle(engine: Engine, claim: NoticeClaim, *, sent: bool) -> str:
     if sent:
         values["failure_notified_at"] = func.clock_timestamp()
     statement = update(jobs).where(claim.fence).values(**values)
-    changed = in_transaction(engine, lambda connection: connection.execute(statement).rowcount)
-    return notice if changed == 1 else "lost"
+    return notice if in_transaction(engine, partial(_written, statement=statement)) == 1 else "lost"
 
 
-def claim_digest(engine: Engine, family: Family) -> tuple[Any, Sequence[Row[Any]]]:
+def claim_digest(engine: Engine, family: Family, stamped: Callable[[datetime], object]) -> tuple[datetime, Sequence[Row[Any]]]:
     """Claim all rows that wait for the digest, under one stamp, unless there was a digest within the last hour.
 
-    Return the stamp and the rows that were won: none if there is nothing to be told, or it is too early.
+    Return the stamp and the rows that were won: none if there is nothing to be told, or it is too early. `stamped` hears the stamp
+    before it is written: after a DatabaseError nobody knows whether it was.
     """
     jobs = family.table
     waiting = and_(_is_digest, jobs.c.failure_notified_at.is_(None))
 
-    def claim(connection: Connection) -> tuple[Any, Sequence[Row[Any]]]:
+    def claim(connection: Connection) -> tuple[datetime, Sequence[Row[Any]]]:
         _be_brief(connection)
         take_turn(connection, family)
         stamp, won = connection.execute(select(func.clock_timestamp())).scalar_one(), list[Row[Any]]()
@@ -285,24 +287,31 @@ def claim_digest(engine: Engine, family: Family) -> tuple[Any, Sequence[Row[Any]
         # measured by the stamp that the next digest is measured by
         if connection.scalar(select(func.coalesce(last.scalar_subquery() > stamp - timedelta(seconds=_HOUR), False))):
             return stamp, won
+        stamped(stamp)
         while ids := connection.scalars(
             select(jobs.c.id).where(waiting).order_by(jobs.c.id).limit(DIGEST_CHUNK).with_for_update(skip_locked=True)
         ).all():
-            stamped = update(jobs).where(one_of(jobs.c.id, ids), waiting).values(failure_notified_at=stamp)
+            claimed = update(jobs).where(one_of(jobs.c.id, ids), waiting).values(failure_notified_at=stamp)
             won += connection.execute(
-                stamped.returning(jobs.c.id, jobs.c.updated_at, jobs.c.outcome_class, jobs.c.outcome_facts)
+                claimed.returning(jobs.c.id, jobs.c.updated_at, jobs.c.outcome_class, jobs.c.outcome_facts)
             ).all()
         return stamp, won
 
     return in_transaction(engine, claim)
 
 
-def release_digest(engine: Engine, family: Family, stamp: Any) -> int:
+def release_digest(engine: Engine, family: Family, stamp: datetime) -> int:
     """Let the rows of a digest that nobody has received wait for the next one, and return how many."""
     jobs = family.table
     own = and_(_is_digest, jobs.c.failure_notified_at == stamp)
     statement = update(jobs).where(own).values(failure_notified_at=None)
-    return in_transaction(engine, lambda connection: connection.execute(statement).rowcount)
+    return in_transaction(engine, partial(_written, statement=statement))
+
+
+def _written(connection: Connection, statement: Update) -> int:
+    """Run an update that waits for nobody for long, and return how many rows it has changed."""
+    _be_brief(connection)
+    return connection.execute(statement).rowcount
 
 
 def _be_brief(connection: Connection) -> None:

@@ -96,13 +96,12 @@ def _leading(engine: Engine) -> Iterator[bool]:
         connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
     except exc.DBAPIError as error:
         raise translated(error) from None
-    stepped_back = False
+    leads: bool | None = None
     try:
         leads = _take_lead(connection)
         yield leads
-        stepped_back = not leads or _step_back(connection)
     finally:
-        if not stepped_back:
+        if leads is None or (leads and not _step_back(connection)):
             connection.invalidate()  # which ends the session, and with it the lead
         connection.close()
 

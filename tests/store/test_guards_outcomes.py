@@ -8,10 +8,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Row
+from sqlalchemy import Row, event
 
 from scribe_pipeline.database import DatabaseError, in_transaction
-from scribe_pipeline.outcomes import Family, OutcomeClass
+from scribe_pipeline.outcomes import Family, Mail, OutcomeClass
+from scribe_pipeline.outcomes.mail import Delivery
 from scribe_pipeline.outcomes.records import (
     NoticeClaim,
     Recorded,
@@ -25,6 +26,7 @@ from scribe_pipeline.outcomes.records import (
     unrecorded,
 )
 from tests.endings import FLYERS, JOBS, Endings
+from tests.houses import StoppedError
 
 FACTS: dict[str, Any] = {"failures": [], "error": None}
 
@@ -164,7 +166,7 @@ def test_scans_of_a_family_count_one_after_the_other(endings: Endings, what: str
     claims = {
         "first claim": lambda: recorded(endings, row),
         "claim again": lambda: claim_again(engine, FLYERS, again, endings.policy),
-        "digest": lambda: claim_digest(engine, FLYERS),
+        "digest": lambda: claim_digest(engine, FLYERS, lambda _: None),
     }
     with turn_of(endings, FLYERS), pytest.raises(DatabaseError) as caught:
         claims[what]()
@@ -186,3 +188,18 @@ def test_a_leader_steps_back(endings: Endings) -> None:
     endings.scan()
     held = "SELECT count(*) FROM pg_locks JOIN pg_database ON oid = database WHERE datname = current_database()"
     assert endings.house.value(f"{held} AND locktype = 'advisory'") == 0
+
+
+def test_a_leader_that_is_stopped_steps_back(endings: Endings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R171, R204: it says so itself; that its session is over the server may notice when the next scan has left."""
+    said: list[str] = []
+
+    def stop(_: Mail) -> Delivery:
+        event.listen(endings.house.engine, "before_cursor_execute", lambda *asked: said.append(asked[2]))
+        raise StoppedError
+
+    monkeypatch.setattr(endings.mailer, "send", stop)
+    endings.flyer()
+    with pytest.raises(StoppedError):
+        endings.scan()
+    assert ["pg_advisory_unlock" in statement for statement in said] == [True]

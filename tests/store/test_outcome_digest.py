@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import event
 
@@ -226,6 +227,25 @@ def test_a_claim_that_is_not_finished(endings: Endings) -> None:
         endings.digest()
     assert stamps(endings) == [(None, 60)]
     assert endings.digest().covered == {FLYERS.name: 60}
+
+
+def test_a_claim_whose_answer_is_lost(endings: Endings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R189, R193: nobody knows whether it was made, but that nobody was told: the next call tells of its rows."""
+    waiting(endings)
+    dialect = endings.house.engine.dialect
+    commit = dialect.do_commit
+
+    def lose(connection: Any) -> None:
+        commit(connection)
+        monkeypatch.undo()
+        raise psycopg.OperationalError("the answer is lost")
+
+    monkeypatch.setattr(dialect, "do_commit", lose)
+    with pytest.raises(DatabaseError):
+        endings.digest()
+    assert stamps(endings) == [(None, 5)]
+    assert endings.digest() == Digests({FLYERS.name: 5})
+    assert endings.summaries() == [5]
 
 
 def test_a_process_that_ends_after_its_claim(endings: Endings, monkeypatch: pytest.MonkeyPatch) -> None:

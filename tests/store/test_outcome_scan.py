@@ -156,7 +156,7 @@ def test_a_tick_may_end_anywhere(endings: Endings) -> None:
         if not stopped:
             break
     assert number > 8, "there are no statements to stop at"
-    assert twice == 1, "only one statement lies between a mail and what is known of it"
+    assert twice == 2, "two statements lie between a mail and what is known of it: how long to wait for the row, and the update"
 
 
 def _stopped_at(endings: Endings, number: int) -> bool:

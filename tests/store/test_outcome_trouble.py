@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Connection, event, text
 
 from scribe_pipeline.database import DatabaseError
-from scribe_pipeline.outcomes import Digests, Family, Scan, records, send_digests
+from scribe_pipeline.outcomes import Digests, Family, Mail, Mailer, Scan, records, send_digests
+from scribe_pipeline.outcomes.mail import Delivery, Sent
 from scribe_pipeline.outcomes.predicates import VERSION
 from tests.endings import FLYERS, JOBS, Endings
 
@@ -85,6 +86,49 @@ def test_a_locked_notice_keeps_no_other_waiting(endings: Endings, brief: None) -
     assert len(done.problems) == 1 and done.notices == {"sent": 1}
     assert (endings.notice(held), endings.notice(behind)) == (("pending", 1), ("sent", 2))
     assert endings.scan().notices == {"sent": 1}
+
+
+def test_a_row_that_is_locked_once_its_mail_is_sent(endings: Endings, brief: None) -> None:
+    """R174, R182: what came of the mail cannot be written down, which is a problem of this tick; a later one sends it again."""
+    held, behind = endings.flyer(ago=400), endings.flyer(ago=300)
+    send = endings.mailer.send
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as hold:
+
+        def send_and_lock(mail: Mail) -> Delivery:
+            delivery = send(mail)
+            if str(held) in mail.key:
+                hold.enter_context(locked(endings, held))
+            return delivery
+
+        patch.setattr(endings.mailer, "send", send_and_lock)
+        done = endings.scan()
+    assert len(done.problems) == 1 and done.notices == {"sent": 1}
+    assert (endings.notice(held), endings.notice(behind)) == (("sending", 1), ("sent", 1))
+    endings.pass_time(901)
+    assert endings.scan().notices == {"sent": 1}
+    assert endings.notice(held) == ("sent", 2)
+
+
+def test_a_digest_is_given_back_once_its_rows_are_free(endings: Endings, brief: None) -> None:
+    """R193: whoever holds a row longer than is waited for, keeps the release for as long."""
+    held = endings.flyer()
+    endings.scan(replace(endings.policy, max_per_hour=0))
+    slept: list[float] = []
+    with ExitStack() as hold:
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            hold.close()
+
+        class Refusing(Mailer):
+            def send(self, mail: Mail) -> Delivery:
+                hold.enter_context(locked(endings, held))
+                return Delivery(Sent.REFUSED, None, "refused")
+
+        refusing = Refusing(None, None, "scribe@example.org")
+        assert send_digests(endings.house.engine, {FLYERS: endings.policy}, refusing, sleep).covered == {}
+    assert slept == [1]
+    assert endings.digest() == Digests({FLYERS.name: 1})
 
 
 def test_a_digest_does_not_wait_for_its_turn(endings: Endings, brief: None) -> None:
