@@ -31,7 +31,7 @@ from urllib.parse import quote
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 LOST, HANGING, CUT, DRIP = "lost", "hanging", "cut", "drip"
-CONNECT, MAIL, RCPT, DATA, END, QUIT = "CONNECT", "MAIL", "RCPT", "DATA", "END", "QUIT"
+CONNECT, NOOP, MAIL, RCPT, DATA, END, QUIT = "CONNECT", "NOOP", "MAIL", "RCPT", "DATA", "END", "QUIT"
 _DRIP_SECONDS, _DRIPS = 0.05, 200
 
 
@@ -227,6 +227,10 @@ class _Session(SMTP):
         if await self._spoiled(CONNECT):
             await self._hang_up()
         await super()._handle_client()
+
+    async def smtp_NOOP(self, arg: str) -> None:
+        if not await self._spoiled(NOOP):
+            await super().smtp_NOOP(arg)
 
     async def smtp_MAIL(self, arg: str) -> None:
         assert self.session is not None

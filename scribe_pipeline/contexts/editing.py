@@ -180,6 +180,8 @@ def _checked(fields: Mapping[str, Any]) -> ContextFields:
 
 def _check_engines(fields: Mapping[str, Any]) -> None:
     """See that engines that are named are registered. Whether one has its key or its library here, only who reads has to know."""
+    if ("transcription_provider" in fields) != ("transcription_model" in fields):
+        raise ScribeError(Category.INVALID_ARGUMENT, "a transcriber is named by its provider and its model together")
     if (segmentor := fields.get("segmentation_model")) is not None:
         _check_registered(lambda: check_segmentor(segmentor))
     if (provider := fields.get("transcription_provider")) is None:

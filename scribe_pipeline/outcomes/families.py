@@ -53,6 +53,8 @@ class Family(ABC):
     kind: ClassVar[str]
     variables: ClassVar[str]
     always_recorded: ClassVar[bool]
+    # Whether somebody is charged for a job, and may be refunded.
+    charged: ClassVar[bool]
     # Characteristics that a digest counts: its heading, and the fact with the names of its values.
     digest_counts: ClassVar[Mapping[str, tuple[str, Mapping[str, str]]]]
 
@@ -96,6 +98,7 @@ class FlyerTagging(Family):
     kind = "tagging"
     variables = "PRESERVE_FAILURE"
     always_recorded = False
+    charged = True
     digest_counts: ClassVar[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         "Scanned or text": ("scanned", {"true": "scanned", "false": "text"}),
         "Producers": ("producer", {}),
@@ -181,6 +184,7 @@ class Transcription(Family):
     kind = "transcription"
     variables = "SCRIBE_FAILURE"
     always_recorded = True
+    charged = False
     digest_counts: ClassVar[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         "Media types": ("media_type", {}),
         "Engines": ("engine", {}),

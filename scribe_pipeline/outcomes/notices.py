@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
@@ -48,7 +49,7 @@ def failure_mail(claim: NoticeClaim, policy: Policy) -> Mail:
     verdict += [("ended", f"{row.updated_at:%Y-%m-%d %H:%M:%S %Z}"), ("this mail", f"attempt {claim.attempt} of {MAX_SENDS}")]
     if row.status not in family.terminal or classify(family.verdict(row)) is not outcome:
         verdict.append(("since then", f"the job has changed; it is {row.status}"))
-    if "charge_units" in family.table.c:
+    if family.charged:
         verdict.append(("charge", "to be refunded" if is_refundable(family.verdict(row)) else "kept"))
     hidden = ("failures", "error", "notice", "notice_attempts", "notice_claimed_at")
     facts = [(name, str(value)) for name, value in claim.facts.items() if value is not None and name not in hidden]
@@ -61,7 +62,7 @@ def failure_mail(claim: NoticeClaim, policy: Policy) -> Mail:
     return _mail(policy, f"A {family.kind} job ended as {outcome.value} ({row.id})", sections, claim.key)
 
 
-def digest_mail(family: Family, rows: Sequence[Row[Any]], stamp: Any, policy: Policy) -> Mail:
+def digest_mail(family: Family, rows: Sequence[Row[Any]], stamp: datetime, policy: Policy) -> Mail:
     """Return the summary of failures that had no notice of their own. It tells what their facts tell."""
     facts: list[Mapping[str, Any]] = [row.outcome_facts for row in rows]
     # jobs are counted, as the summary queries do: ten pages of one that differ alike are one
@@ -129,4 +130,4 @@ def _indented(value: str) -> str:
 
 def _html(name: str, value: str) -> str:
     escaped = html.escape(value)
-    return f'<a href="{escaped}">{escaped}</a>' if name == _LINK and re.fullmatch(r"https?://\S+", value) else escaped
+    return f'<a href="{escaped}">{escaped}</a>' if name == _LINK else escaped

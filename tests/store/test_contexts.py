@@ -359,3 +359,10 @@ def test_a_page_asked_for_anew_goes_by_the_rules(house: House) -> None:
     assert house.value(name, id=first.job_id) == "manuscript"
     named = request_job(house.engine, image.id, "newspaper", 3, Operator("anna"))
     assert house.value(name, id=named.job_id) == "newspaper"
+
+
+@pytest.mark.parametrize("field", ["transcription_provider", "transcription_model"])
+def test_half_a_transcriber_is_none(house: House, field: str) -> None:
+    """R166: with only one of both, whether it is registered could not be told."""
+    error = refused(edit_context, house.engine, "letter", {field: "local"}, OPERATOR)
+    assert error.message == "a transcriber is named by its provider and its model together"

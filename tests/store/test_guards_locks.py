@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text, true
 
+from scribe_pipeline.contexts import edit_context
 from scribe_pipeline.database import DatabaseError, in_transaction, lock, upgrade
 from scribe_pipeline.database.tables import (
     annotation_pages,
@@ -259,3 +260,10 @@ def test_each_claim_of_a_file_asks_again(house: House, tmp_path: Path, change: s
         claim_file(house.engine, batch.id, 60, stored=False)
     assert caught.value.category is Category.LEASE_LOST
     assert house.rows("SELECT status, attempt_count FROM ingest_batch_files") == [("pending", 0)]
+
+
+def test_an_edit_of_a_context_has_its_row_to_itself(impatient: House) -> None:
+    """R99: what an edit compares with, and tells of in the audit, nobody else is changing."""
+    context_id = impatient.value("SELECT id FROM contexts WHERE name = 'letter'")
+    with held(impatient, f"SELECT FROM contexts WHERE id = '{context_id}' FOR NO KEY UPDATE"):
+        waits(lambda: edit_context(impatient.engine, "letter", {}, Operator("test")))

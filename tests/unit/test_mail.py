@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.outcomes.mail import Delivery, Mail, Mailer, Sent, check_address
-from tests.mail_sink import CONNECT, CUT, DATA, DRIP, END, HANGING, LOST, MAIL, QUIT, RCPT, MailSink
+from tests.mail_sink import CONNECT, CUT, DATA, DRIP, END, HANGING, LOST, MAIL, NOOP, QUIT, RCPT, MailSink
 
 SENDER = "Scribe <scribe@example.org>"
 NOTICE = Mail("admin@example.org", "A page failed", "It says “Größe”.\n", "<p>It says <b>“Größe”</b>.</p>", "notice-1.2")
@@ -263,6 +263,9 @@ def test_a_check_is_content_with_one_server_that_answers(mailer: Mailer, primary
     """R210: and sends nothing; if none does, it says what each did."""
     mailer.check()
     assert (primary.sessions, failover.sessions) == (1, 0)
+    primary.order(450, NOOP)
+    mailer.check()
+    assert (primary.sessions, failover.sessions) == (2, 1)
     primary.stop()
     mailer.check()
     failover.order(421, CONNECT)
