@@ -74,6 +74,10 @@ class Dialect(ABC):
         """The answer when the model will not say."""
 
     @abstractmethod
+    def ended(self, reason: str | None, text: str) -> dict[str, Any]:
+        """The answer with this text that ends for this reason; None gives no reason."""
+
+    @abstractmethod
     def cut(self, text: str) -> dict[str, Any]:
         """The answer that ends where no more tokens are left."""
 
@@ -140,11 +144,14 @@ class Gemini(Dialect):
     def refused(self) -> dict[str, Any]:
         return {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 9}, "modelVersion": "1"}
 
-    def cut(self, text: str) -> dict[str, Any]:
-        return self._candidate("MAX_TOKENS", {"parts": [{"text": text[:2]}], "role": "model"})
+    def ended(self, reason: str | None, text: str) -> dict[str, Any]:
+        return self._candidate(reason, {"parts": [{"text": text}], "role": "model"})
 
-    def _candidate(self, reason: str, content: dict[str, Any]) -> dict[str, Any]:
-        candidate = {"content": content, "finishReason": reason, "index": 0}
+    def cut(self, text: str) -> dict[str, Any]:
+        return self.ended("MAX_TOKENS", text[:2])
+
+    def _candidate(self, reason: str | None, content: dict[str, Any]) -> dict[str, Any]:
+        candidate = {"content": content, "index": 0} | ({} if reason is None else {"finishReason": reason})
         return {"candidates": [candidate], "usageMetadata": {"promptTokenCount": 9}, "modelVersion": "1", "responseId": "r"}
 
     def error(self, status: int, message: str) -> dict[str, Any]:
@@ -182,8 +189,11 @@ class OpenAi(Dialect):
         return Question(image, told["text"], system, document.get("temperature"), document["max_completion_tokens"], name)
 
     def _models(self, path: str, name: str) -> dict[str, Any]:
+        model = {"id": name, "object": "model", "created": 1, "owned_by": "test"}
+        if path == "/v1/models":
+            return {"object": "list", "data": [model]}
         wanted(path == f"/v1/models/{name}", f"GET {path}", 404)
-        return {"id": name, "object": "model", "created": 1, "owned_by": "test"}
+        return model
 
     def good(self, text: str, mistyped: bool = False) -> dict[str, Any]:
         return self._choice("stop", {"role": "assistant", "content": 7 if mistyped else text, "refusal": None})
@@ -194,10 +204,17 @@ class OpenAi(Dialect):
     def refused(self) -> dict[str, Any]:
         return self._choice("stop", {"role": "assistant", "content": None, "refusal": "I'm sorry, I can't help with that."})
 
-    def cut(self, text: str) -> dict[str, Any]:
-        return self._choice("length", {"role": "assistant", "content": text[:2], "refusal": None})
+    def ended(self, reason: str | None, text: str) -> dict[str, Any]:
+        return self._choice(reason, {"role": "assistant", "content": text, "refusal": None})
 
-    def _choice(self, reason: str, message: dict[str, Any]) -> dict[str, Any]:
+    def cut(self, text: str) -> dict[str, Any]:
+        return self.ended("length", text[:2])
+
+    def in_parts(self, *parts: Any) -> dict[str, Any]:
+        """The answer whose content is a list, as some servers have it."""
+        return self._choice("stop", {"role": "assistant", "content": parts})
+
+    def _choice(self, reason: str | None, message: dict[str, Any]) -> dict[str, Any]:
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
         return {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "reader", "choices": [choice]}
 
@@ -206,11 +223,13 @@ class OpenAi(Dialect):
 
 
 class Vllm(OpenAi):
-    """vLLM with GLM-OCR: like OpenAI's, but it lists its models and tells of none alone."""
+    """vLLM with GLM-OCR: like OpenAI's, but it lists its models and tells of none alone: `untold` is what it says then."""
+
+    untold = 404
 
     def _models(self, path: str, name: str) -> dict[str, Any]:
-        wanted(path == "/v1/models", f"GET {path}", 404)
-        return {"object": "list", "data": [{"id": name, "object": "model", "created": 1, "owned_by": "vllm"}]}
+        wanted(path == "/v1/models", f"GET {path}", self.untold)
+        return super()._models(path, name)
 
     def refused(self) -> dict[str, Any]:
         return self._choice("content_filter", {"role": "assistant", "content": None})
@@ -246,11 +265,15 @@ class Ollama(Dialect):
     def refused(self) -> dict[str, Any]:
         return self._generated("stop", "")
 
-    def cut(self, text: str) -> dict[str, Any]:
-        return self._generated("length", text[:2])
+    def ended(self, reason: str | None, text: str) -> dict[str, Any]:
+        return self._generated(reason, text)
 
-    def _generated(self, reason: str, text: str | int) -> dict[str, Any]:
-        return {"model": "reader", "created_at": "2026-01-01T00:00:00Z", "response": text, "done": True, "done_reason": reason}
+    def cut(self, text: str) -> dict[str, Any]:
+        return self.ended("length", text[:2])
+
+    def _generated(self, reason: str | None, text: str | int) -> dict[str, Any]:
+        answer = {"model": "reader", "created_at": "2026-01-01T00:00:00Z", "response": text, "done": True}
+        return answer | ({} if reason is None else {"done_reason": reason})
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         return {"error": message}

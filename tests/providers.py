@@ -10,6 +10,7 @@ documents it is answered with 400 (a path, with 404), and the reason kept.
         double.order(Fault.CUT)            # ... or so
         double.before = lambda number: ...        # called with 1, 2, 3 ... before each reading is answered, outside of the lock
         double.found = b"[]"                      # what a probe is answered with, instead of what is documented
+    double.answer = {...}                     # what each reading is answered with, instead of a good answer with its text
         double.asked                              # every reading that was asked for: crop, prompt, temperature, key ...
         double.refused                            # why requests were not taken
         double.model(id="...")                    # an entry of the registry that leads here
@@ -177,6 +178,7 @@ class Provider:
         self.says: Callable[[Asked], str] = lambda asked: f"line {asked.number}"
         self.before: Callable[[int], None] = lambda number: None
         self.found: bytes | None = None
+        self.answer: dict[str, Any] | None = None
         self.asked: list[Asked] = []
         self.requests: list[str] = []
         self.heads: list[str] = []
@@ -266,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
             provider.end()
         match None if order is None else order.kind:
             case None | 200:
-                self._answer(200, dialect.good(text))
+                self._answer(200, dialect.good(text) if provider.answer is None else provider.answer)
             case int(status):
                 assert order is not None
                 # as a careless vendor would: with the key, the address and the prompt in it

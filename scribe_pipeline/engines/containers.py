@@ -36,7 +36,10 @@ class LineShape:
 
 @dataclass(frozen=True)
 class LineText:
-    """What was read on a line; `confidence` is 0 to 1, or None from an engine that gives none."""
+    """What was read on a line; `confidence` is 0 to 1, or None from an engine that gives none.
+
+    Where an engine has a Category instead, that is why this line has no text, and says nothing of the others.
+    """
 
     value: str
     confidence: float | None

@@ -49,8 +49,12 @@ class Transcriber(Protocol):
     concurrent: ClassVar[bool]
     proven: ReadingOptions | None
 
-    def transcribe(self, crop: Pixels, options: ReadingOptions) -> LineText:
-        """Read one line crop, (height, width, 3) RGB; a blank answer has an empty value. Raises ScribeError."""
+    def transcribe(self, crop: Pixels, options: ReadingOptions) -> LineText | Category:
+        """Read one line crop, (height, width, 3) RGB; a blank answer has an empty value.
+
+        A Category is the failure of this line alone, whatever it is. Raises ScribeError for what is not the line's: where its
+        category is not retryable, it would fail for every line.
+        """
 
 
 _SEGMENTORS: dict[str, type[Segmentor]] = dict(zip(BUILT_IN_SEGMENTORS, (KrakenBlla, KrakenColumns), strict=True))

@@ -24,6 +24,11 @@ from scribe_pipeline.errors import Category, ScribeError
 # Smaller than this, nothing can be read.
 _MIN_SIDE = 16
 _GLM_PROMPT = "Text Recognition:"
+# Why Gemini stops before the end: no more tokens are left, or it will not say what it has read.
+_GEMINI_CUT = frozenset({"MAX_TOKENS", "CONTINUATION"})
+_GEMINI_WITHHELD = frozenset(
+    {"SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "ESCALATION", "MODEL_ARMOR"}
+)
 
 
 class RemoteTranscriber(ABC):
@@ -41,10 +46,11 @@ class RemoteTranscriber(ABC):
             problem = f"{model.id}: the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read"
             raise ScribeError(Category.UNAVAILABLE, problem) from None
 
-    def transcribe(self, crop: Pixels, options: ReadingOptions) -> LineText:
+    def transcribe(self, crop: Pixels, options: ReadingOptions) -> LineText | Category:
         """Read one line crop, (height, width, 3) RGB. A blank answer has an empty value; no confidence is known.
 
-        Raises ScribeError with the category of what the provider did.
+        An answer that was cut off at the model's `max_output_tokens` is RESPONSE_TOO_LARGE, this line's own failure. Raises
+        ScribeError with the category of what the provider did.
         """
         png = _png(crop, self.model.max_image_side, self.model.max_request_bytes)
         try:
@@ -55,7 +61,7 @@ class RemoteTranscriber(ABC):
                 self.proven = None
             raise
         self.proven = options
-        return LineText(read_answer(answer), None)
+        return answer if isinstance(answer, Category) else LineText(read_answer(answer), None)
 
     def probe(self) -> None:
         """Ask whether the model is there, without having it read anything. Raises ScribeError."""
@@ -69,8 +75,11 @@ class RemoteTranscriber(ABC):
             raise ScribeError(error.category, f"{self.model.id}: there is no model {self.model.name} at its endpoint") from None
 
     @abstractmethod
-    def _ask(self, png: bytes, options: ReadingOptions) -> str:
-        """Send one crop and return the answer's text: empty if there is none, or the provider would not say."""
+    def _ask(self, png: bytes, options: ReadingOptions) -> str | Category:
+        """Send one crop and return the answer's text: empty if there is none, or the provider would not say.
+
+        A Category is why this line alone has none.
+        """
 
     @abstractmethod
     def _probe(self) -> None:
@@ -95,7 +104,7 @@ class Gemini(RemoteTranscriber):
         )
         self._client = genai.Client(api_key=key.get_secret_value() if key else "none", vertexai=False, http_options=options)
 
-    def _ask(self, png: bytes, options: ReadingOptions) -> str:
+    def _ask(self, png: bytes, options: ReadingOptions) -> str | Category:
         from google.genai import types
 
         config = types.GenerateContentConfig(
@@ -117,9 +126,9 @@ class Gemini(RemoteTranscriber):
         (candidate, *_) = answer.candidates
         if candidate.finish_reason is None and candidate.content is None:
             raise Refusal(Category.INVALID_RESPONSE)
-        if candidate.finish_reason not in (None, types.FinishReason.STOP):
-            return ""
-        if candidate.content is None or candidate.content.parts is None:
+        if candidate.finish_reason in _GEMINI_CUT:
+            return Category.RESPONSE_TOO_LARGE
+        if candidate.finish_reason in _GEMINI_WITHHELD or candidate.content is None or candidate.content.parts is None:
             return ""
         return "".join(part.text for part in candidate.content.parts if part.text and not part.thought)
 
@@ -158,7 +167,7 @@ class OpenAi(RemoteTranscriber):
         # these it takes from the environment, whoever the server belongs to
         self._client.organization = self._client.project = None
 
-    def _ask(self, png: bytes, options: ReadingOptions) -> str:
+    def _ask(self, png: bytes, options: ReadingOptions) -> str | Category:
         url = f"data:image/png;base64,{base64.b64encode(png).decode()}"
         content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": self._prompt}]
         messages: list[Any] = [{"role": "user", "content": content}]
@@ -174,18 +183,45 @@ class OpenAi(RemoteTranscriber):
         answer = self._called(lambda: self._client.chat.completions.create(**asked))
         # the client hands on whatever JSON it gets
         match answer.model_dump(exclude_unset=True, warnings=False) if isinstance(answer, BaseModel) else None:
-            case {"choices": [{"message": {"content": str(text)}, **choice}, *_]} if choice.get("finish_reason") in ("stop", None):
-                return text
-            case {"choices": [{"message": {"content": None} | {"refusal": str()}}, *_]}:
+            case {"choices": [{"finish_reason": "length"}, *_]}:
+                return Category.RESPONSE_TOO_LARGE
+            case {"choices": [{"finish_reason": "content_filter"}, *_]}:
                 return ""
-            case {"choices": [{"finish_reason": str(reason)}, *_]} if reason != "stop":
+            case {"choices": [{"finish_reason": "error"}, *_]}:
+                raise Refusal(Category.UPSTREAM)
+            case {"choices": [{"message": {"content": str(text)}}, *_]}:
+                return text
+            case {"choices": [{"message": {"content": list(parts)}}, *_]}:
+                return "".join(map(_text_of_part, parts))
+            case {"choices": [{"message": {"content": None} | {"refusal": str()}}, *_]}:
                 return ""
         raise Refusal(Category.INVALID_RESPONSE)
 
     def _probe(self) -> None:
-        found = self._called(lambda: self._client.models.retrieve(self.model.name))
-        if not isinstance(getattr(found, "id", None), str):
+        try:
+            found = self._called(lambda: self._client.models.retrieve(self.model.name))
+        except Refusal as error:
+            if error.category is not Category.INVALID_REQUEST:
+                raise
+            found = None
+        if found is None:
+            # a server that speaks like OpenAI's may not tell of one model
+            self._look_in_list()
+        elif not isinstance(getattr(found, "id", None), str):
             raise Refusal(Category.INVALID_RESPONSE)
+
+    def _look_in_list(self) -> None:
+        try:
+            models = self._called(lambda: self._client.models.list()).data
+        except Refusal as error:
+            if error.category is not Category.INVALID_REQUEST:
+                raise
+            models = None
+        if not isinstance(models, list):
+            said = f"{self.model.id}: its endpoint does not tell which models it has; see whether it is the right one"
+            raise ScribeError(Category.INVALID_RESPONSE, said)
+        if self.model.name not in [model.id for model in models]:
+            raise Refusal(Category.INVALID_REQUEST)
 
     def _called(self, call: Callable[[], Any]) -> Any:
         import openai
@@ -205,11 +241,7 @@ class GlmOcr(OpenAi):
 
     def _probe(self) -> None:
         # such servers list their models and do not all tell of one
-        models = self._called(lambda: self._client.models.list()).data
-        if not isinstance(models, list):
-            raise Refusal(Category.INVALID_RESPONSE)
-        if self.model.name not in [model.id for model in models]:
-            raise Refusal(Category.INVALID_REQUEST)
+        self._look_in_list()
 
 
 class Ollama(RemoteTranscriber):
@@ -217,7 +249,7 @@ class Ollama(RemoteTranscriber):
 
     version = staticmethod(lambda: f"httpx2 {metadata.version('httpx2')}")
 
-    def _ask(self, png: bytes, options: ReadingOptions) -> str:
+    def _ask(self, png: bytes, options: ReadingOptions) -> str | Category:
         prompt = _GLM_PROMPT if "glm-ocr" in self.model.name else PROMPT
         asked: dict[str, Any] = {
             "model": self.model.name,
@@ -231,9 +263,14 @@ class Ollama(RemoteTranscriber):
         if options.temperature is not None:
             asked["options"]["temperature"] = options.temperature
         answer = self._post("/api/generate", asked)
-        if not isinstance(answer, dict) or not isinstance(answer.get("response"), str):
-            raise Refusal(Category.INVALID_RESPONSE)
-        return answer["response"] if answer.get("done_reason", "stop") == "stop" else ""
+        match answer:
+            case {"done": False}:
+                raise Refusal(Category.INVALID_RESPONSE)
+            case {"response": str(), "done_reason": "length"}:
+                return Category.RESPONSE_TOO_LARGE
+            case {"response": str(text)}:
+                return text
+        raise Refusal(Category.INVALID_RESPONSE)
 
     def _probe(self) -> None:
         found = self._post("/api/show", {"model": self.model.name})
@@ -245,6 +282,13 @@ class Ollama(RemoteTranscriber):
         headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
         assert self.model.endpoint is not None
         return self._http.post(self.model.endpoint.rstrip("/") + path, json=body, headers=headers).json()
+
+
+def _text_of_part(part: Any) -> str:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return text
+    return ""
 
 
 def _png(crop: Pixels, max_side: int, max_request: int) -> bytes:

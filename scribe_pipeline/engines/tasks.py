@@ -44,8 +44,9 @@ def transcribe(
 ) -> Reading:
     """Read each line of a stored scan from a crop of its own.
 
-    Every line is tried once: a blank answer, a retryable or an unknown failure is that line's result. Raises ScribeError at once
-    for what would fail for every line, and between lines once the work is no longer wanted.
+    Every line is tried once: a blank answer, what the engine calls the line's own failure, a retryable or an unknown failure is
+    that line's result. Raises ScribeError at once for what would fail for every line, and between lines once the work is no longer
+    wanted.
     """
     engine = transcriber(provider, model, options.timeout_s)
     started = time.monotonic()
@@ -61,6 +62,8 @@ def transcribe(
         except Exception:
             # An engine may raise anything; for the page it counts as a failure that may pass.
             return Category.UNCLASSIFIED
+        if isinstance(text, Category):
+            return text
         value = clean_text(text.value)
         if len(value) > _LONGEST_LINE:
             return Category.RESPONSE_TOO_LARGE

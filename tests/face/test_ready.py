@@ -59,8 +59,10 @@ class _Door(BaseHTTPRequestHandler):
             self.server.closing.wait(60)
             return
         key_fits = self.headers.get("Authorization") == f"Bearer {KEY}"
-        status = {"gone": 404, "broken": 500}.get(door, 401 if door == "refused" or not key_fits else 200)
-        body = {"id": door, "object": "model", "created": 1, "owned_by": "door"}
+        status = {"gone": 404, "nowhere": 404, "broken": 500}.get(door, 401 if door == "refused" or not key_fits else 200)
+        body: dict[str, Any] = {"id": door, "object": "model", "created": 1, "owned_by": "door"}
+        if self.path == "/gone/models":
+            status, body = 200, {"object": "list", "data": [body | {"id": "another"}]}
         if status != 200:
             body = {"error": {"message": f"what about {self.headers.get('Authorization')}?", "type": "x", "code": None}}
         answer = json.dumps(body).encode()
@@ -130,6 +132,7 @@ def test_an_engine_that_knows_the_key_and_the_model_is_ready(
     [
         ("refused", "refused refused the key, which is that in DOOR_KEY"),
         ("gone", "gone: there is no model gone at its endpoint"),
+        ("nowhere", "nowhere: its endpoint does not tell which models it has; see whether it is the right one"),
         ("broken", "broken failed"),
     ],
 )

@@ -115,6 +115,16 @@ def test_one_line_read_is_one_partial_commit(house: House, double: Provider, rea
     assert len(double.requests) == 5
 
 
+def test_a_line_that_is_cut_off_is_that_lines_failure(house: House, double: Provider) -> None:
+    """R15, R18, R118: an answer that ends where no more tokens are left says nothing of the other lines; they are committed."""
+    five_lines(house, double)
+    double.order(200)
+    double.order(Fault.CUT)
+    transcribe(house)
+    assert house.rows(JOB) == [("completed", None, 1, 5, 4, 1, None)]
+    assert house.value("SELECT failures FROM transcription_jobs") == ["line: response_too_large"]
+
+
 @pytest.mark.parametrize(("status", "category"), [(400, "invalid_request"), (401, "authentication"), (403, "authentication")])
 @pytest.mark.parametrize("line", [1, 2])
 def test_a_permanent_failure_ends_the_job(house: House, double: Provider, status: int, category: str, line: int) -> None:

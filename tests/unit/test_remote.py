@@ -18,6 +18,8 @@ from scribe_pipeline.engines.images import Pixels
 from scribe_pipeline.engines.models import Model
 from scribe_pipeline.engines.remote import Gemini, GlmOcr, Ollama, OpenAi, RemoteTranscriber
 from scribe_pipeline.errors import Category, ScribeError
+from tests.provider_dialects import OpenAi as OpenAiDialect
+from tests.provider_dialects import Vllm
 from tests.providers import KEY, Fault, Provider
 
 CLIENTS: dict[str, type[RemoteTranscriber]] = {"gemini": Gemini, "openai": OpenAi, "glm-ocr": GlmOcr, "ollama": Ollama}
@@ -139,11 +141,79 @@ def test_an_answer_proves_until_a_permanent_failure(double: Provider, failed: in
     assert engine.proven == proven
 
 
-@pytest.mark.parametrize("kind", [Fault.BLANK, Fault.WHITE, Fault.REFUSED, Fault.CUT])
+@pytest.mark.parametrize("kind", [Fault.BLANK, Fault.WHITE, Fault.REFUSED])
 def test_nothing_said_is_blank(double: Provider, kind: Fault) -> None:
-    """R89, R111: an empty answer, one that is refused and one that is cut short are that line's alone."""
+    """R89, R111: an empty answer and one that is refused are that line's alone."""
     double.order(kind)
     assert client(double).transcribe(CROP, OPTIONS).value.strip() == ""
+
+
+def test_an_answer_that_is_cut_off_is_the_lines_failure(double: Provider) -> None:
+    """R89, R111, R118: half a line is no text; the key and the request were taken all the same."""
+    engine = CLIENTS[double.kind](Model.model_validate(double.model()), PATIENT)
+    double.order(Fault.CUT)
+    assert engine.transcribe(CROP, OPTIONS) is Category.RESPONSE_TOO_LARGE
+    assert engine.proven == OPTIONS
+
+
+ENDINGS: dict[str, dict[Any, list[str | None]]] = {
+    "gemini": {
+        "text": ["STOP", None, "FINISH_REASON_UNSPECIFIED", "OTHER", "A_NEW_REASON"],
+        "": ["SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "ESCALATION", "MODEL_ARMOR"],
+        Category.RESPONSE_TOO_LARGE: ["MAX_TOKENS", "CONTINUATION"],
+    },
+    "openai": {
+        "text": ["stop", None, "", "eos", "tool_calls"],
+        "": ["content_filter"],
+        Category.RESPONSE_TOO_LARGE: ["length"],
+    },
+    "ollama": {"text": ["stop", None, "", "load", "unload"], Category.RESPONSE_TOO_LARGE: ["length"]},
+}
+
+
+@pytest.mark.filterwarnings("ignore:A_NEW_REASON")
+@pytest.mark.parametrize(
+    ("double", "reason", "became"),
+    [(kind, reason, became) for kind, endings in ENDINGS.items() for became, reasons in endings.items() for reason in reasons],
+    indirect=["double"],
+)
+def test_a_text_is_taken_unless_it_is_withheld_or_cut_off(double: Provider, reason: str | None, became: str | Category) -> None:
+    """R89, R161: whatever else a provider says of how an answer ended, also what is not yet documented."""
+    double.answer = double.dialect.ended(reason, "text")
+    read = client(double).transcribe(CROP, OPTIONS)
+    assert read == (became if isinstance(became, Category) else LineText(became, None))
+
+
+@pytest.mark.parametrize("double", ["openai", "glm-ocr"], indirect=True)
+def test_an_answer_that_broke_off_upstream_may_be_asked_for_again(double: Provider) -> None:
+    """R14: a server that hands on another's failure says so in an answer of its own."""
+    double.answer = double.dialect.ended("error", "te")
+    assert failure(double, client(double)) is Category.UPSTREAM
+
+
+@pytest.mark.parametrize("double", ["ollama"], indirect=True)
+def test_a_part_of_an_answer_is_none(double: Provider) -> None:
+    """R89: what a server would go on with is not the line."""
+    double.answer = double.dialect.ended(None, "te") | {"done": False}
+    assert failure(double, client(double)) is Category.INVALID_RESPONSE
+
+
+@pytest.mark.parametrize("double", ["openai", "glm-ocr"], indirect=True)
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([{"type": "text", "text": "Dear "}, {"type": "text", "text": "Sir"}], "Dear Sir"),
+        ([{"type": "thinking", "text": "Is it Sir?"}, {"type": "text", "text": "Dear Sir"}, "odd"], "Dear Sir"),
+        ([{"type": "refusal", "refusal": "no"}, {"type": "text", "text": 7}], ""),
+        ([], ""),
+    ],
+)
+def test_an_answer_in_parts_is_their_text(double: Provider, parts: list[Any], text: str) -> None:
+    """R89, R161: parts of any other kind are not read."""
+    dialect = double.dialect
+    assert isinstance(dialect, OpenAiDialect)
+    double.answer = dialect.in_parts(*parts)
+    assert client(double).transcribe(CROP, OPTIONS) == LineText(text, None)
 
 
 @pytest.mark.parametrize("kind", [Fault.FENCED, Fault.PREFIXED])
@@ -281,6 +351,24 @@ def test_a_probe_has_nothing_read(double: Provider) -> None:
         client(double, name="reader-2").probe()
     assert caught.value.category is Category.INVALID_REQUEST
     double.refused.clear()
+
+
+@pytest.mark.parametrize("untold", [404, 405])
+def test_a_server_that_only_lists_its_models_is_probed(monkeypatch: pytest.MonkeyPatch, untold: int) -> None:
+    """R161: one that speaks like OpenAI's need not tell of one model; a model is missing only if the list lacks it."""
+    monkeypatch.setenv("TEST_PROVIDER_KEY", KEY)
+    monkeypatch.setattr(Vllm, "untold", untold)
+    with Provider("glm-ocr") as lister:
+        client(lister, engine="openai").probe()
+        assert lister.requests == ["GET /v1/models/reader-1", "GET /v1/models"] and lister.asked == []
+        with pytest.raises(ScribeError, match=r"there is no model reader-2 at its endpoint$") as caught:
+            client(lister, engine="openai", name="reader-2").probe()
+        assert caught.value.category is Category.INVALID_REQUEST
+        elsewhere = lister.endpoint.removesuffix("/v1")
+        for engine in ("openai", "glm-ocr"):
+            with pytest.raises(ScribeError, match=r"see whether it is the right one$") as caught:
+                client(lister, engine=engine, endpoint=elsewhere).probe()
+            assert caught.value.category is Category.INVALID_RESPONSE
 
 
 @pytest.mark.parametrize("found", [b"<html>a proxy's page</html>", b"[]", b"null", b'{"error": {"message": "no"}}', b"{}"])

@@ -21,22 +21,22 @@ LINES = 30
 
 
 class FakeEngine:
-    """A transcriber whose answer to each call is laid down; an exception is raised."""
+    """A transcriber whose answer to each call is laid down; a category is the line's failure, an exception is raised."""
 
     engine = "fake 1"
     concurrent = False
     proven: ReadingOptions | None = None
 
-    def __init__(self, *answers: str | Exception) -> None:
+    def __init__(self, *answers: str | Category | Exception) -> None:
         self.answers = list(answers)
         self.crops: list[np.ndarray] = []
 
-    def transcribe(self, crop: np.ndarray, options: ReadingOptions) -> LineText:
+    def transcribe(self, crop: np.ndarray, options: ReadingOptions) -> LineText | Category:
         self.crops.append(crop)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return LineText(answer, 0.75)
+        return answer if isinstance(answer, Category) else LineText(answer, 0.75)
 
 
 @pytest.fixture
@@ -65,6 +65,8 @@ def test_a_lines_text_is_the_providers_answer_cleaned(store: LocalBlobStore, mon
     [
         ("", Category.NO_TEXT),
         (" \n\t\x00", Category.NO_TEXT),
+        (Category.RESPONSE_TOO_LARGE, Category.RESPONSE_TOO_LARGE),
+        (Category.INVALID_REQUEST, Category.INVALID_REQUEST),
         (ScribeError(Category.TIMEOUT, "slow"), Category.TIMEOUT),
         (ScribeError(Category.RATE_LIMITED, "busy"), Category.RATE_LIMITED),
         (ScribeError(Category.UPSTREAM, "down"), Category.UPSTREAM),
@@ -74,9 +76,9 @@ def test_a_lines_text_is_the_providers_answer_cleaned(store: LocalBlobStore, mon
     ],
 )
 def test_one_lines_failure_is_that_lines_result(
-    store: LocalBlobStore, monkeypatch: pytest.MonkeyPatch, answer: str | Exception, result: Category
+    store: LocalBlobStore, monkeypatch: pytest.MonkeyPatch, answer: str | Category | Exception, result: Category
 ) -> None:
-    """R89: a blank answer, a retryable and an unknown failure are counted for their line; the others are still read."""
+    """R89: a blank answer, the line's own, a retryable and an unknown failure are counted for their line; the others are read."""
     progress: list[tuple[int, int]] = []
     monkeypatch.setattr(tasks, "report_progress", lambda *counts: progress.append(counts))
     assert read(store, monkeypatch, FakeEngine("one", answer, "three")) == [LineText("one", 0.75), result, LineText("three", 0.75)]
