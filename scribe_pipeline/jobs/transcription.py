@@ -169,7 +169,8 @@ class TranscriptionUnit:
         if not texts:
             self.progress(0, len(failures))
             passing = [category for category in failures.values() if category.retryable]
-            self.fail(passing[0] if passing else Category.NO_TEXT, "no line could be read")
+            telling = passing or [category for category in failures.values() if category is not Category.NO_TEXT]
+            self.fail(telling[0] if telling else Category.NO_TEXT, "no line could be read")
             return
         try:
             complete_job(self._source.engine, self._claim, self._image, texts, failures)

@@ -139,14 +139,19 @@ def test_a_permanent_failure_ends_the_job(house: House, double: Provider, status
     assert len(double.requests) == line and revisions(house) == 1
 
 
-@pytest.mark.parametrize("kind", [Fault.BLANK, Fault.WHITE, Fault.REFUSED, Fault.CUT])
-def test_a_page_on_which_nothing_is_read_has_no_text(house: House, double: Provider, kind: Fault) -> None:
-    """R111, R118: blank lines are asked one and all; a page of nothing else fails for good."""
+@pytest.mark.parametrize(
+    ("first", "kind", "category"),
+    [(kind, kind, "no_text") for kind in (Fault.BLANK, Fault.WHITE, Fault.REFUSED)]
+    + [(Fault.CUT, Fault.CUT, "response_too_large"), (Fault.BLANK, Fault.CUT, "response_too_large")],
+)
+def test_a_page_on_which_nothing_is_read_fails(house: House, double: Provider, first: Fault, kind: Fault, category: str) -> None:
+    """R111, R118: lines that are blank or cut off are asked one and all; a page of nothing else fails for good, and says why."""
     five_lines(house, double)
+    double.order(first)
     double.order(kind, times=None)
     transcribe(house)
     (job,) = house.rows(JOB)
-    assert (job.status, job.error_category, job.failed_segments) == ("failed", "no_text", 5)
+    assert (job.status, job.error_category, job.failed_segments) == ("failed", category, 5)
     assert len(double.requests) == 5
 
 

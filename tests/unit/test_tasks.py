@@ -120,6 +120,7 @@ class Readers:
         # those that are still being read when it is over
         self.held: list[LineShape] = []
         self.over = threading.Event()
+        self.left_alone: list[bool] = []
         self.begun: list[LineShape] = []
         self.there = self.most = 0
         self.lock = threading.Lock()
@@ -137,7 +138,7 @@ class Readers:
         if isinstance(result, ScribeError):
             raise result
         if shape in self.held:
-            assert self.over.wait(30)
+            self.left_alone.append(self.over.wait(30))
         return result
 
 
@@ -216,6 +217,7 @@ def test_after_a_permanent_failure_no_line_is_begun(at_once: int, fails: int, be
     readers.held = readers.shapes[max(0, begun - at_once) : begun]
     with pytest.raises(ScribeError) as stopped:
         read_all(readers, readers.shapes, at_once)
+    assert readers.left_alone == [], "nobody waits for what is under way"
     readers.over.set()
     assert stopped.value is refusal
     assert len(readers.begun) == begun
