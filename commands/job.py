@@ -75,6 +75,7 @@ def show(job_id: JobArgument, as_json: JsonOption = False) -> None:
         "not before": detail.retry_after and f"{detail.retry_after:%Y-%m-%d %H:%M:%S}",
         "worker": detail.lease_owner and f"{detail.lease_owner}, lease until {detail.lease_until:%H:%M:%S}",
         "lines": f"{detail.completed_segments} read, {detail.failed_segments} failed, of {detail.total_segments}",
+        "failures": ", ".join(f"{category} {count}" for category, count in detail.failures.items()) or None,
         "revisions": f"input {job.input_revision}, result {detail.result_revision or '-'}, page now {detail.page_revision or '-'}"
         f" ({detail.verdict})",
         "outcome": detail.outcome_class and f"{detail.outcome_class}, notice {detail.notice}",

@@ -7,8 +7,9 @@ from functools import partial
 from threading import Thread
 
 import typer
+from rich.cells import cell_len, set_cell_size
 
-from commands.output import JsonOption, load_settings, print_json, print_table
+from commands.output import JsonOption, load_settings, print_json
 from scribe_pipeline.config import Settings
 from scribe_pipeline.errors import Category, ScribeError
 
@@ -18,6 +19,7 @@ _READY = "ready"
 # A probe of an engine with a key gives up after ten seconds; its client takes a while to load.
 _PATIENCE = 30
 _NO_ANSWER = f"there was no answer in {_PATIENCE} seconds"
+_REGISTRY = "model registry"
 
 
 def ready(as_json: JsonOption = False) -> None:
@@ -38,6 +40,10 @@ def ready(as_json: JsonOption = False) -> None:
     if states["database"] == _READY:
         in_use, others = _engines(settings)
         found = _states(in_use | others)
+        if (refused := found.get(_REGISTRY, _READY)) != _READY:
+            # an engine that needs it has nothing else to say
+            unknown = f"not known without the {_REGISTRY}"
+            found |= {name: unknown for name, state in found.items() if state == refused and name != _REGISTRY}
         states |= {name: found[name] for name in in_use}
         spare = {name: f"{found[name]} (no context names it)" for name in others}
     else:
@@ -46,7 +52,10 @@ def ready(as_json: JsonOption = False) -> None:
     if as_json:
         print_json(states | spare)
     else:
-        print_table(("part", "state"), list((states | spare).items()))
+        width = max(map(cell_len, states | spare))
+        for name, state in (states | spare).items():
+            # whole, however narrow the terminal: what is wrong often stands at the end
+            typer.echo(f"{set_cell_size(name, width)}  {state}")
     if any(state != _READY for state in states.values()):
         raise typer.Exit(1)
 
@@ -114,7 +123,7 @@ def _engines(settings: Settings) -> tuple[dict[str, Check], dict[str, Check]]:
         in_use[f"segmentor {context.segmentation_model}"] = partial(probe_segmentor, context.segmentation_model)
         in_use[f"transcriber {provider}/{model}"] = partial(probe_transcriber, provider, model)
     if settings.models_file is not None:
-        in_use["model registry"] = registered_models
+        in_use[_REGISTRY] = registered_models
     registered: dict[str, Check] = {}
     with suppress(ScribeError):  # which the check of the registry itself tells
         for entry in registered_models().values():

@@ -14,6 +14,7 @@ from scribe_pipeline.errors import Category, ScribeError
 
 if TYPE_CHECKING:
     from commands.progress import BarProgress
+    from scribe_pipeline.contexts import ContextSnapshot
     from scribe_pipeline.ingest import Batch
 
 _POLL_SECONDS = 0.5
@@ -71,6 +72,7 @@ def run(
         max_attempts=settings.max_attempts,
         reservation_seconds=settings.reservation_seconds,
         again=again,
+        check=_check_engines,
     )
     batch_was_over = batch.finished
     console.print(f"Batch {batch.id}, files: {len(collection.files)}")
@@ -102,6 +104,14 @@ def run(
         anew = "the same command starts anew" if canceled else "to try the others anew, run the same command with --again"
         console.print(f"The batch was canceled: {anew}" if canceled else anew.capitalize())
         raise typer.Exit(1)
+
+
+def _check_engines(context: "ContextSnapshot") -> None:
+    """See that what reads the pages is registered and has its key, rather than segment pages first that nobody here can read."""
+    from scribe_pipeline.engines import check_segmentor, check_transcriber
+
+    check_segmentor(context.segmentation_model)
+    check_transcriber(context.transcription_provider, context.transcription_model)
 
 
 def _work(settings: Any, instance: Any, engine: Engine, batch: "Batch", progress: "BarProgress") -> "Batch":

@@ -32,6 +32,14 @@ _KEY_VARIABLES: dict[EngineName, str] = {"gemini": "GEMINI_API_KEY", "openai": "
 # The segmentors that come along, whose ids are taken, and the ids that a context may name.
 BUILT_IN_SEGMENTORS = ("kraken-blla", "kraken-blla-columns")
 _SEGMENTOR_ID = re.compile(r"[a-z0-9][a-z0-9._:-]*")
+# What a field has to look like, for who has written something else.
+_WANTED = {
+    "id": "has to be letters, digits and . _ : / - only, 255 at most, with a letter or a digit first",
+    "name": "has to be letters, digits and signs of ASCII, without a blank",
+    "sha256": "has to be what sha256sum says of the file: 64 digits of 0 to 9 and a to f",
+    "endpoint": "has to be an address with http:// or https:// in front, without user, password, ? and #",
+    "key_variable": "has to be the name of the variable that has the key, not the key: letters, digits and _, no digit first",
+}
 
 
 class Model(BaseModel):
@@ -176,8 +184,9 @@ def registered_models() -> dict[tuple[Kind, str, str], Model]:
 def _problem(error: ValidationError) -> str:
     (problem, *_) = error.errors(include_url=False, include_input=False)
     field = ".".join(map(str, problem["loc"]))
-    said = {"extra_forbidden": "there is no such field", "missing": "is missing"}.get(problem["type"], problem["msg"])
-    return f"{field}: {said}" if field else said.removeprefix("Value error, ")
+    said = {"extra_forbidden": "there is no such field", "missing": "is missing", "string_pattern_mismatch": _WANTED.get(field)}
+    told = said.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
+    return f"{field}: {told}" if field else told
 
 
 def _refused(problem: str) -> ScribeError:

@@ -32,6 +32,14 @@ class Ticket:
     future: Future[Any]
     slot: int
 
+    def result(self) -> Any:
+        """Return what the task has returned. Raises what it has raised, or ProcessExpired, or CancelledError."""
+        try:
+            return self.future.result()
+        except ScribeError as error:
+            # its sentence is all there is to say; pebble gives it the worker's traceback as a cause, which would be told instead
+            raise error from None
+
 
 class EnginePool:
     """Up to `workers` tasks at once; `idle` says how many more. The processes start with the first task.

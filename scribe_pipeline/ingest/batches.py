@@ -1,6 +1,7 @@
 """Statements on ingest batches: what was asked for, what is left to do, whether it is over. Work on a file is `claims`'s."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -74,12 +75,15 @@ def request_batch(
     reservation_seconds: float,
     metadata: Metadata | None = None,
     again: bool = False,
+    check: Callable[[ContextSnapshot], None] = lambda context: None,
 ) -> Batch:
     """Return the batch for these files in this workspace and context: the one there is, or a new one with its item.
 
     Without a context, the workspace's rules choose it by the metadata, which become the item's. The same request is recognised
     by the files' names and bytes and the metadata; `again` makes a new batch all the same. A new one has room reserved for all
-    its files. Raises ScribeError: invalid_argument for an unknown workspace or context, or metadata that are not flat,
+    its files. `check` looks at the context of a batch that is new or not over; if it raises, nothing is made or changed.
+
+    Raises ScribeError: invalid_argument for an unknown workspace or context, or metadata that are not flat,
     unavailable if the workspace, or all together, may not store so much.
     """
     known = dict(check_metadata(metadata or {}))
@@ -96,14 +100,18 @@ def request_batch(
             .limit(1)
         ).one_or_none()
         if latest is not None and not again:
+            there = load_batch(connection, latest.id)
+            if not there.finished:
+                check(ContextSnapshot.from_text(there.context_snapshot))
             _take_new_places(connection, latest.id, collection)
-            return load_batch(connection, latest.id)
+            return there
+        check(snapshot)
         number = 0 if latest is None else latest.again + 1
         lock(connection, {storage_quota_usage: guards(owner)})
         created = _insert_batch(connection, owner, snapshot, collection, known, request_hash, number, max_attempts)
         if created is None:  # the same request was made elsewhere in the meantime
-            there = select(batches.c.id).where(same, batches.c.again == number, batches.c.status != "canceled")
-            created = connection.execute(there).scalar_one()
+            others = select(batches.c.id).where(same, batches.c.again == number, batches.c.status != "canceled")
+            created = connection.execute(others).scalar_one()
         else:
             reserve(connection, owner, created, [file.size for file in collection.files], reservation_seconds)
         return load_batch(connection, created)

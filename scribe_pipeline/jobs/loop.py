@@ -184,7 +184,7 @@ class _Drain:
     def _finish(self, ticket: Ticket) -> bool:
         unit = self._held[ticket]
         try:
-            _end(unit, ticket.future)
+            _end(unit, ticket)
         except DatabaseError:
             raise  # the result is kept until the database is back; if it stays away, the work is given back
         except ScribeError as error:
@@ -212,10 +212,10 @@ class _Drain:
                 logger.warning("work was not given back and waits for its lease to run out: %s", error.message)
 
 
-def _end(unit: Unit, future: Any) -> None:
+def _end(unit: Unit, ticket: Ticket) -> None:
     """Commit a task's result, or close its attempt."""
     try:
-        result = future.result()
+        result = ticket.result()
     except ScribeError as error:
         if error.category is Category.UNAVAILABLE:
             raise

@@ -1,5 +1,6 @@
 """What the queue looks like to an operator: read-only, and never a token."""
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -53,7 +54,8 @@ class AttemptListing:
 class JobDetail:
     """All of a job that an operator may ask for. `page_revision` is the page's head now.
 
-    `outcome_class` and `notice` are there once its outcome is recorded: what became of it, and whether somebody was told.
+    `failures` is how many lines of the page as it was committed have failed, by category, the most frequent first. `outcome_class`
+    and `notice` are there once its outcome is recorded: what became of it, and whether somebody was told.
     """
 
     job: JobListing
@@ -64,6 +66,7 @@ class JobDetail:
     total_segments: int
     completed_segments: int
     failed_segments: int
+    failures: dict[str, int]
     retry_after: datetime | None
     lease_owner: str | None
     lease_until: datetime | None
@@ -143,9 +146,10 @@ def load_job(connection: Connection, job_id: UUID) -> JobDetail:
         .outerjoin(annotation_pages, annotation_pages.c.item_image_id == jobs.c.item_image_id)
         .where(jobs.c.id == job_id)
     ).one()
-    own = set(JobDetail.__dataclass_fields__) - {"job", "superseded_by", "attempts", "audit"}
+    own = set(JobDetail.__dataclass_fields__) - {"job", "failures", "superseded_by", "attempts", "audit"}
     return JobDetail(
         job=JobListing(**listed._mapping),
+        failures=dict(Counter(failure.removeprefix("line: ") for failure in job.failures).most_common()),
         superseded_by=connection.scalar(
             select(jobs.c.id).where(jobs.c.item_image_id == job.item_image_id, jobs.c.supersedes == job_id)
         ),

@@ -113,7 +113,7 @@ def _work(
         for future in wait(held, return_when=FIRST_COMPLETED).done:
             ticket, page = held.pop(future)
             pool.release(ticket)
-            ended.append(_evaluated(page, future))
+            ended.append(_evaluated(page, ticket))
 
 
 def total_of(pages: Sequence[EvaluatedPage | FailedPage]) -> tuple[PageScore, float] | None:
@@ -152,9 +152,9 @@ def _truth_beside(path: Path) -> Path | None:
     return xml if xml != path and xml.exists() and read_ground_truth(xml) else None
 
 
-def _evaluated(page: _Scan, future: Future[Any]) -> EvaluatedPage | FailedPage:
+def _evaluated(page: _Scan, ticket: Ticket) -> EvaluatedPage | FailedPage:
     try:
-        facts, segmentation, reading = future.result()
+        facts, segmentation, reading = ticket.result()
         truth = () if page.truth is None else read_ground_truth(page.truth, (facts.width, facts.height))
     except ScribeError as error:
         return FailedPage(page.name, error.message)

@@ -9,10 +9,12 @@ import pytest
 from PIL import Image as Picture
 
 from scribe_pipeline.database import EmbeddedServer
+from scribe_pipeline.engines import LineText
 from scribe_pipeline.errors import Category
-from scribe_pipeline.jobs import claim_jobs, end_attempt
+from scribe_pipeline.jobs import claim_jobs, complete_job, end_attempt
+from scribe_pipeline.pages import load_head, read_lines
 from tests.commands import scribe, scribe_json
-from tests.houses import FakeEngines, House
+from tests.houses import FakeEngines, House, line_shape
 from tests.work import Work
 
 
@@ -72,6 +74,24 @@ def test_the_result_is_verified(
     house.complete(house.claim())
     before(house, image)
     assert scribe_json(operator, "job", "show", str(job))["verdict"] == verdict
+
+
+def test_what_failed_of_a_page_is_counted_by_kind(house: House, operator: dict[str, str]) -> None:
+    """R29, R114: of a page that was read in part; of one that was read whole nothing is said."""
+    image = house.page(*(line_shape(20 + 50 * row) for row in range(5)))
+    job = str(house.job(image))
+    with house.engine.connect() as connection:
+        head = load_head(connection, image.id)
+    assert head is not None
+    read, *others = [line.annotation_id for line in read_lines(head.payload)]
+    why = (Category.NO_TEXT, Category.UPSTREAM, Category.TIMEOUT, Category.UPSTREAM)
+    complete_job(house.engine, house.claim(), image, {read: LineText("text", 0.9)}, dict(zip(others, why, strict=True)))
+    assert "\nfailures       upstream 2, no_text 1, timeout 1\n" in scribe(operator, "job", "show", job).stdout
+    assert scribe_json(operator, "job", "show", job)["failures"] == {"upstream": 2, "no_text": 1, "timeout": 1}
+    whole = str(house.job())
+    house.complete(house.claim())
+    assert "\nfailures" not in scribe(operator, "job", "show", whole).stdout
+    assert scribe_json(operator, "job", "show", whole)["failures"] == {}
 
 
 def test_ages_are_each_jobs_own(house: House, operator: dict[str, str]) -> None:

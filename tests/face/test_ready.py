@@ -106,12 +106,15 @@ def name_in_context(house: House, provider: str, model: str) -> None:
 
 
 def answer() -> tuple[int, dict[str, str]]:
-    """The exit code and what is said of each part; the key is nowhere."""
+    """The exit code and what is said of each part, in the table as in the document; the key is nowhere."""
     shown = CliRunner().invoke(app, ["ready", "--json"])
     table = CliRunner().invoke(app, ["ready"])
     assert KEY not in shown.output + table.output and "Traceback" not in shown.output + table.output
     assert shown.exit_code == table.exit_code
-    return shown.exit_code, json.loads(shown.stdout)
+    states = json.loads(shown.stdout)
+    width = max(map(len, states))
+    assert table.stdout.splitlines() == [f"{name:<{width}}  {state}" for name, state in states.items()]
+    return shown.exit_code, states
 
 
 @pytest.mark.usefixtures("commands_here")
@@ -208,14 +211,30 @@ def test_models_that_no_context_names_are_listed_and_nothing_depends_on_them(
 
 
 @pytest.mark.usefixtures("commands_here")
+def test_no_name_and_no_reason_is_cut(house: House, doors: Doors, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """R21: which engine fails, and why, can be told in a narrow terminal and in a pipe."""
+    monkeypatch.setenv("COLUMNS", "40")
+    door = "a-model-of-the-reading-room-" * 8
+    name_in_context(house, "openai", door)
+    with models(monkeypatch, tmp_path, doors.entry(door, key_variable="A_KEY_THAT_NOBODY_HAS_SET")):
+        code, states = answer()
+    said = f"the model {door} needs a key: set A_KEY_THAT_NOBODY_HAS_SET"
+    assert (code, states[f"transcriber openai/{door}"]) == (1, said)
+
+
+@pytest.mark.usefixtures("commands_here")
 def test_a_registry_that_is_wrong_is_a_part_that_is_not_ready(
     house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """R166: it is named with the entry at fault, and what needs no registry is ready."""
+    """R166: it is named once, with the entry at fault; what needs it is not known, and what needs no registry is ready."""
+    name_in_context(house, "openai", "fine")
+    house.execute("UPDATE contexts SET segmentation_model = 'lines' WHERE name = 'manuscript'")
     with models(monkeypatch, tmp_path, {"id": "fine", "kind": "transcriber", "engine": "openai", "api_key": KEY}):
         code, states = answer()
     assert (code, states.pop("model registry")) == (
         1,
         f"SCRIBE_MODELS_FILE, {tmp_path}/models.toml, entry 1: api_key: there is no such field",
     )
+    needing = [states.pop(name) for name in ("transcriber openai/fine", "segmentor lines")]
+    assert needing == ["not known without the model registry"] * 2
     assert set(states.values()) == {"ready"}

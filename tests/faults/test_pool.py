@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import wait
 from pathlib import Path
 
 import psutil
@@ -127,9 +128,11 @@ def test_progress_and_errors_cross_the_border() -> None:
         assert pool.progress(ticket) == (5, 1)
         pool.release(ticket)
         ticket = pool.submit(refuse)
+        wait([ticket.future], 60)
         with pytest.raises(ScribeError) as caught:
-            ticket.future.result(60)
+            ticket.result()
         assert caught.value.category is Category.DAMAGED
+        assert caught.value.__cause__ is None, "a traceback hangs on it"
         assert pool.progress(ticket) == (0, 0)
         assert pool.idle == 0
     finally:

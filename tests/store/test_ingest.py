@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scribe_pipeline.contexts import ContextSnapshot
 from scribe_pipeline.engines import check_segmentor
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.ingest import (
@@ -84,6 +85,36 @@ def test_unknown_names_are_refused(house: House, tmp_path: Path, unknown: dict[s
         request_batch(house.engine, collect([tmp_path / "a.png"]), max_attempts=3, reservation_seconds=3600, **wanted)
     assert caught.value.category is Category.INVALID_ARGUMENT
     assert house.value("SELECT count(*) FROM items") == 0
+
+
+def test_a_batch_whose_context_does_not_pass_is_not_made(house: House, engines: FakeEngines, tmp_path: Path) -> None:
+    """R166: a check sees the context that will be used: the chosen one, or the one of a batch that is there and not over."""
+    (tmp_path / "a.png").write_bytes(png())
+    seen: list[ContextSnapshot] = []
+
+    def refuse(context: ContextSnapshot) -> None:
+        seen.append(context)
+        raise ScribeError(Category.UNAVAILABLE, "no key")
+
+    def request(**values: Any) -> Batch:
+        wanted: dict[str, Any] = {"workspace": "default", "context": "letter", "max_attempts": 3, "reservation_seconds": 3600}
+        return request_batch(house.engine, collect([tmp_path / "a.png"]), **wanted | values)
+
+    empty = house.everything()
+    with pytest.raises(ScribeError, match="no key"):
+        request(check=refuse)
+    assert house.everything() == empty
+    batch = request()
+    house.execute("UPDATE contexts SET transcription_model = 'other' WHERE name = 'letter'")
+    with pytest.raises(ScribeError, match="no key"):
+        request(check=refuse)
+    assert [context.transcription_model for context in seen] == ["PP-OCRv6_rec_small"] * 2
+    assert Work(house, batch).all().status == "completed"
+    assert request(check=refuse).id == batch.id, "there is nothing left to read"
+    with pytest.raises(ScribeError, match="no key"):
+        request(check=refuse, again=True)
+    assert seen[-1].transcription_model == "other"
+    assert house.value("SELECT count(*) FROM ingest_batches") == 1
 
 
 def test_what_a_new_database_holds(house: House) -> None:
