@@ -12,6 +12,9 @@ app = typer.Typer(help="Transcription jobs.", no_args_is_help=True)
 
 _STATUSES = ("pending", "running", "completed", "failed", "canceled", "superseded")
 _LIST_COLUMNS = ("job", "page", "status", "age", "attempts", "input", "category")
+# What an engine with a key may have done, and whether it would do it again.
+_OF_ENGINES = ("authentication", "invalid_request", "rate_limited", "timeout", "transport", "upstream")
+_ASK_ENGINE = "; scribe ready tells whether it works"
 _ATTEMPT_COLUMNS = ("attempt", "outcome", "category", "input", "result", "started", "finished", "worker")
 
 JobArgument = Annotated[str, typer.Argument(metavar="ID")]
@@ -74,6 +77,7 @@ def show(job_id: JobArgument, as_json: JsonOption = False) -> None:
         "age": _duration(job.age_seconds),
         "not before": detail.retry_after and f"{detail.retry_after:%Y-%m-%d %H:%M:%S}",
         "worker": detail.lease_owner and f"{detail.lease_owner}, lease until {detail.lease_until:%H:%M:%S}",
+        "read with": f"{detail.transcriber}, context {detail.context}{_ASK_ENGINE if job.error_category in _OF_ENGINES else ''}",
         "lines": f"{detail.completed_segments} read, {detail.failed_segments} failed, of {detail.total_segments}",
         "failures": ", ".join(f"{category} {count}" for category, count in detail.failures.items()) or None,
         "revisions": f"input {job.input_revision}, result {detail.result_revision or '-'}, page now {detail.page_revision or '-'}"

@@ -31,7 +31,8 @@ def ready(as_json: JsonOption = False) -> None:
     settings = load_settings()
     # the folder is the one that everybody has; a bucket is named
     bucket = f" {settings.blob_url}" if (settings.blob_url or "").startswith("gs://") else ""
-    states = {"database": _state(partial(_database, settings)), f"blob store{bucket}": _state(partial(_blobs, settings))}
+    states = {"database": _state(partial(_database, settings))}
+    states[f"blob store{bucket}"] = _state(partial(_blobs, settings, images_known=states["database"] == _READY))
     if settings.smtp_url is not None or settings.smtp_failover_url is not None:
         states["mail"] = _state(partial(_mail, settings))
     if settings.failure_notify_enabled or settings.preserve_failure_notify_enabled:
@@ -91,10 +92,15 @@ def _database(settings: Settings) -> None:
     current_database(settings)
 
 
-def _blobs(settings: Settings) -> None:
-    from scribe_pipeline.storage import open_store, store_url
+def _blobs(settings: Settings, *, images_known: bool) -> None:
+    from scribe_pipeline.database import connect, database_url
+    from scribe_pipeline.storage import check_not_bare, open_store, store_url
 
-    open_store(store_url(settings)).check()
+    store = open_store(store_url(settings))
+    if images_known:
+        # first, as the other check makes the folder
+        check_not_bare(connect(database_url(settings)), store)
+    store.check()
 
 
 def _mail(settings: Settings) -> None:

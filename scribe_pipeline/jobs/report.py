@@ -7,6 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Float, case, cast, func, select
 
+from scribe_pipeline.database import load_json
 from scribe_pipeline.database.tables import (
     annotation_pages,
     item_images,
@@ -54,8 +55,9 @@ class AttemptListing:
 class JobDetail:
     """All of a job that an operator may ask for. `page_revision` is the page's head now.
 
-    `failures` is how many lines of the page as it was committed have failed, by category, the most frequent first. `outcome_class`
-    and `notice` are there once its outcome is recorded: what became of it, and whether somebody was told.
+    `context` is what it is read with, `transcriber` (provider/model) by whom. `failures` is how many lines of the page as it was
+    committed have failed, by category, the most frequent first. `outcome_class` and `notice` are there once its outcome is recorded:
+    what became of it, and whether somebody was told.
     """
 
     job: JobListing
@@ -66,6 +68,8 @@ class JobDetail:
     total_segments: int
     completed_segments: int
     failed_segments: int
+    context: str
+    transcriber: str
     failures: dict[str, int]
     retry_after: datetime | None
     lease_owner: str | None
@@ -146,9 +150,12 @@ def load_job(connection: Connection, job_id: UUID) -> JobDetail:
         .outerjoin(annotation_pages, annotation_pages.c.item_image_id == jobs.c.item_image_id)
         .where(jobs.c.id == job_id)
     ).one()
-    own = set(JobDetail.__dataclass_fields__) - {"job", "failures", "superseded_by", "attempts", "audit"}
+    own = set(JobDetail.__dataclass_fields__) - {"job", "context", "transcriber", "failures", "superseded_by", "attempts", "audit"}
+    asked = load_json(job.context_snapshot)
     return JobDetail(
         job=JobListing(**listed._mapping),
+        context=asked.get("name", "?"),
+        transcriber="/".join(asked.get(f"transcription_{part}", "?") for part in ("provider", "model")),
         failures=dict(Counter(failure.removeprefix("line: ") for failure in job.failures).most_common()),
         superseded_by=connection.scalar(
             select(jobs.c.id).where(jobs.c.item_image_id == job.item_image_id, jobs.c.supersedes == job_id)

@@ -19,7 +19,7 @@ from scribe_pipeline.storage.cleanup import (
 )
 from scribe_pipeline.storage.gcs import GcsBlobStore
 from scribe_pipeline.storage.opening import open_store, store_url
-from scribe_pipeline.storage.removal import Removals, Remover, drop_stray_copies, remove_due, upload_remover
+from scribe_pipeline.storage.removal import Removals, Remover, check_not_bare, drop_stray_copies, remove_due, upload_remover
 from scribe_pipeline.storage.report import CleanupHealth, WorkspaceStorage, cleanup_health, workspace_storage
 from scribe_pipeline.storage.shared import SharedBlobStore
 
@@ -40,6 +40,7 @@ __all__ = [
     "adopt_upload",
     "audit_queries",
     "audit_storage",
+    "check_not_bare",
     "cleanup_health",
     "drop_stray_copies",
     "give_up_blobs",

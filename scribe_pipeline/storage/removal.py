@@ -82,9 +82,8 @@ def upload_remover(engine: Engine, store: BlobStore) -> Remover:
 
     def remove(key: str) -> None:
         nonlocal looked
-        if not looked and next(iter(store.stored()), None) is None and in_transaction(engine, _has_images):
-            problem = "the place for scans is empty, and should not be: is SCRIBE_BLOB_URL right, and its disk mounted?"
-            raise ScribeError(Category.UNAVAILABLE, problem)
+        if not looked:
+            check_not_bare(engine, store)
         looked = True
         try:
             store.delete(key)
@@ -93,6 +92,13 @@ def upload_remover(engine: Engine, store: BlobStore) -> Remover:
             raise ScribeError(Category.TRANSPORT, error.message) from None
 
     return remove
+
+
+def check_not_bare(engine: Engine, store: BlobStore) -> None:
+    """Raise ScribeError (unavailable) if the store is empty although there are images: it is another one, or not mounted."""
+    if next(iter(store.stored()), None) is None and in_transaction(engine, _has_images):
+        problem = "the place for scans is empty, and should not be: is SCRIBE_BLOB_URL right, and its disk mounted?"
+        raise ScribeError(Category.UNAVAILABLE, problem)
 
 
 def _has_images(connection: Connection) -> bool:

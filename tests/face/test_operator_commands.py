@@ -86,12 +86,23 @@ def test_what_failed_of_a_page_is_counted_by_kind(house: House, operator: dict[s
     read, *others = [line.annotation_id for line in read_lines(head.payload)]
     why = (Category.NO_TEXT, Category.UPSTREAM, Category.TIMEOUT, Category.UPSTREAM)
     complete_job(house.engine, house.claim(), image, {read: LineText("text", 0.9)}, dict(zip(others, why, strict=True)))
-    assert "\nfailures       upstream 2, no_text 1, timeout 1\n" in scribe(operator, "job", "show", job).stdout
+    told = scribe(operator, "job", "show", job).stdout
+    assert "\nfailures       upstream 2, no_text 1, timeout 1\n" in told
+    assert "\nread with      local/PP-OCRv6_rec_small, context letter\n" in told
     assert scribe_json(operator, "job", "show", job)["failures"] == {"upstream": 2, "no_text": 1, "timeout": 1}
     whole = str(house.job())
     house.complete(house.claim())
     assert "\nfailures" not in scribe(operator, "job", "show", whole).stdout
     assert scribe_json(operator, "job", "show", whole)["failures"] == {}
+
+
+def test_where_an_engine_refused_ready_is_what_to_ask(house: House, operator: dict[str, str]) -> None:
+    """R29: the engine and the context of a job are told, and after a failure of that engine how to see whether it works."""
+    job = str(house.job())
+    end_attempt(house.engine, house.claim(), Category.AUTHENTICATION)
+    told = scribe(operator, "job", "show", job).stdout
+    assert "\nread with      local/PP-OCRv6_rec_small, context letter; scribe ready tells whether it works\n" in told
+    assert scribe_json(operator, "job", "show", job)["transcriber"] == "local/PP-OCRv6_rec_small"
 
 
 def test_ages_are_each_jobs_own(house: House, operator: dict[str, str]) -> None:

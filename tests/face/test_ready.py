@@ -238,3 +238,16 @@ def test_a_registry_that_is_wrong_is_a_part_that_is_not_ready(
     needing = [states.pop(name) for name in ("transcriber openai/fine", "segmentor lines")]
     assert needing == ["not known without the model registry"] * 2
     assert set(states.values()) == {"ready"}
+
+
+@pytest.mark.usefixtures("commands_here")
+def test_a_folder_without_the_scans_is_not_ready(house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """R54: there are images, and where their files should be is nothing: it is another folder, or not mounted; none is made."""
+    house.image()
+    away = tmp_path / "not mounted"
+    monkeypatch.setenv("SCRIBE_BLOB_URL", str(away))
+    code, states = answer()
+    problem = "the place for scans is empty, and should not be: is SCRIBE_BLOB_URL right, and its disk mounted?"
+    assert (code, states["blob store"], away.exists()) == (1, problem, False)
+    monkeypatch.setenv("SCRIBE_BLOB_URL", house.store_url)
+    assert answer()[1]["blob store"] == "ready"
