@@ -4,8 +4,9 @@ Other services write what is read here, so any value may be of any kind; what is
 
 What is promised of texts: whatever the rows themselves know (ids, keys, names of files and items, from four characters on, unless
 they are everyday words) and whatever shows by its form what it is (addresses, URLs, UUIDs, keys, paths, names of document files)
-does not stay, wherever it was written. A person's name that the rows do not know looks like any other words: it does not stay where
-one term is expected and it has a space or a capital letter, and it stays in an error or where a program tells its own name.
+does not stay, wherever it was written. A person's name that the rows do not know looks like any other words: it stays in an error
+or where a program tells its own name. Where one term is expected, nothing stays that has a space, a capital letter, a full stop, or
+digits but for two at the end of a word; so neither there nor where a version is expected does the address of a host.
 """
 
 import json
@@ -20,8 +21,10 @@ _MAX_FAILURES, _MAX_FAILURE, _MAX_ERROR, _MAX_LABEL = 20, 300, 500, 120
 # The largest integer and bigint of the database.
 MAX_COUNT, MAX_BYTES = 2**31 - 1, 2**63 - 1
 # A term in small letters, or a grade.
-_WORD = re.compile(r"[a-z0-9][a-z0-9_.:+-]{0,63}(?:/[a-z0-9][a-z0-9_.:+-]{0,63})?|[A-Z][+-]?")
-_VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){0,3}")
+_WORD = re.compile(r"(?!.{65})[a-z]+[0-9]{0,2}(?:[_+-][a-z]+[0-9]{0,2})*|[A-Z][+-]?")
+_SLUG = re.compile(r"[a-z0-9][a-z0-9_.:+-]{0,63}(?:/[a-z0-9][a-z0-9_.:+-]{0,63})?")
+_MEDIA_TYPE = re.compile(r"(?:application|audio|font|image|message|model|multipart|text|video)/(?=[0-9]*[a-z])[a-z0-9.+-]{1,80}")
+_VERSION = re.compile(r"[0-9]{1,2}(?:\.[0-9]{1,2}){0,2}")
 
 
 def count(value: object, most: int = MAX_COUNT) -> int | None:
@@ -46,12 +49,22 @@ def flag(value: object) -> bool | None:
 
 
 def word(value: object, known: Collection[str] = ()) -> str | None:
-    """A term such as `ocr`, `image/tiff` or `B+`, else None: whatever else stands there may tell of a person."""
-    return value if isinstance(value, str) and _WORD.fullmatch(value) and redact(value, known) == value else None
+    """A term such as `ocr`, `pdf_ua1` or `present-and-usable`, or a grade such as `B+`; else None, as it may tell of a person."""
+    return _of_form(_WORD, value, known)
+
+
+def slug(value: object, known: Collection[str] = ()) -> str | None:
+    """A name that the house itself gives to a model, a context or a provider, such as `kraken-blla` or `qwen2.5`; else None."""
+    return _of_form(_SLUG, value, known)
+
+
+def media_type(value: object, known: Collection[str] = ()) -> str | None:
+    """A media type such as `image/tiff`, of a registered top-level type and without parameters; else None."""
+    return _of_form(_MEDIA_TYPE, value, known)
 
 
 def version(value: object) -> str | None:
-    """A version such as `1.7`, be it given as text or as a number; else None."""
+    """A version such as `1.7`, never an address of a host, be it given as text or as a number; else None."""
     text = str(number(value)) if number(value) is not None else value
     return text if isinstance(text, str) and _VERSION.fullmatch(text) else None
 
@@ -80,3 +93,7 @@ def strings(value: object) -> tuple[str, ...]:
 def mapping(value: object) -> dict[str, Any]:
     """An object of a row, or an empty one for anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def _of_form(form: re.Pattern[str], value: object, known: Collection[str]) -> str | None:
+    return value if isinstance(value, str) and form.fullmatch(value) and redact(value, known) == value else None

@@ -14,7 +14,15 @@ from typing import Any, ClassVar
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, func, select
 
 from scribe_pipeline.database import load_json
-from scribe_pipeline.database.tables import files, flyer_tagging_jobs, item_images, items, transcription_jobs, workspaces
+from scribe_pipeline.database.tables import (
+    annotation_page_revisions,
+    files,
+    flyer_tagging_jobs,
+    item_images,
+    items,
+    transcription_jobs,
+    workspaces,
+)
 from scribe_pipeline.outcomes.classes import Verdict
 from scribe_pipeline.outcomes.facts import (
     MAX_BYTES,
@@ -24,21 +32,26 @@ from scribe_pipeline.outcomes.facts import (
     flag,
     label,
     mapping,
+    media_type,
     number,
+    slug,
     strings,
     version,
     word,
 )
 
-flyers, jobs, images = flyer_tagging_jobs, transcription_jobs, item_images
+flyers, jobs, images, revisions = flyer_tagging_jobs, transcription_jobs, item_images, annotation_page_revisions
 
-# A file may be called `letter.pdf` or `page.png`: such a word alone tells of nobody, and facts and failures are full of them.
+# A file may be called `letter.pdf` or `Password.pdf`: such a word alone tells of nobody, and facts and failures are full of them.
 _COMMON = re.compile(
     "absent|batch|broken|card|compliance|context|copy|default|diff|digital|document|draft|error|file|final|flyer|font|"
     "fonts|form|fraktur|handwriting|host|image|images|index|input|invoice|item|job|lambda|layout|letter|letters|line|lines|"
     "list|local|manuscript|menu|missing|model|native|newspaper|notice|ocr|original|output|page|pages|photo|picture|pixel|"
     "poster|preflight|present|print|printed|report|result|sample|scan|scanned|scans|single|source|structure|table|tagged|"
-    "test|text|title|tree|upload|uploads|pdf|png|jpe?g|tiff?|webp|jp2",
+    "test|text|title|tree|upload|uploads|pdf|png|jpe?g|tiff?|webp|jp2|"
+    # by these redaction knows a secret that follows
+    "access|api|apikey|auth|authorization|basic|bearer|cookie|credentials?|digest|key|keys|pass|passphrase|passwd|password|"
+    "private|pwd|secret|secrets|session|sig|signature|token",
     re.IGNORECASE,
 )
 
@@ -127,7 +140,7 @@ class FlyerTagging(Family):
             "pages": pages,
             "pages_source": pages_source,
             "bytes": None if file is None else count(file.size, MAX_BYTES),
-            "mime_type": None if file is None else word(file.mime_type, known),
+            "mime_type": None if file is None else media_type(file.mime_type, known),
             "producer": label(signals.get("producer"), known),
             "creator": label(signals.get("creator"), known),
             "pdf_version": version(signals.get("pdf_version")),
@@ -197,10 +210,18 @@ class Transcription(Family):
 
     def facts(self, connection: Connection, row: Row[Any]) -> dict[str, Any]:
         """Read the preflight, and the image's row for what a job that ended before it cannot say."""
+        # revision 1 of a page is what found its lines, for all of its jobs, unless somebody brought the page along
+        first_by_ocr = and_(revisions.c.revision == 1, revisions.c.author_kind == "ocr")
         image = connection.execute(
-            select(images, items.c.name.label("item"), workspaces.c.name.label("workspace"))
+            select(
+                images,
+                items.c.name.label("item"),
+                workspaces.c.name.label("workspace"),
+                revisions.c.author.label("segmentation_engine"),
+            )
             .outerjoin(items, items.c.id == images.c.item_id)
             .outerjoin(workspaces, workspaces.c.id == images.c.workspace_id)
+            .outerjoin(revisions, and_(revisions.c.item_image_id == images.c.id, first_by_ocr))
             .where(images.c.id == row.item_image_id)
         ).one_or_none()
         names = () if image is None else (image.label, image.item, image.workspace, image.object_key)
@@ -209,7 +230,8 @@ class Transcription(Family):
         stored = (
             {}
             if image is None
-            else {"bytes": image.storage_bytes} | {name: getattr(image, name) for name in ("width", "height", "media_type")}
+            else {"bytes": image.storage_bytes}
+            | {name: getattr(image, name) for name in ("width", "height", "media_type", "segmentation_engine")}
         )
         seen = stored | preflight
         return {
@@ -218,15 +240,16 @@ class Transcription(Family):
             "width": count(seen.get("width")),
             "height": count(seen.get("height")),
             "bytes": count(seen.get("bytes"), MAX_BYTES),
-            "media_type": word(seen.get("media_type"), known),
+            "media_type": media_type(seen.get("media_type"), known),
             "segments": count(preflight.get("segments")),
             "completed_segments": row.completed_segments,
             "failed_segments": row.failed_segments,
-            "segmentation_model": word(context.get("segmentation_model"), known),
-            "provider": word(context.get("transcription_provider"), known),
+            "segmentation_model": slug(context.get("segmentation_model"), known),
+            "segmentation_engine": label(stored.get("segmentation_engine"), known),
+            "provider": slug(context.get("transcription_provider"), known),
             "model": label(context.get("transcription_model"), known),
             "engine": label(preflight.get("engine"), known),
-            "context": word(context.get("name"), known),
+            "context": slug(context.get("name"), known),
             "origin": "single" if row.batch_id is None else "batch",
             "attempts": row.attempt_count,
             "prior_attempts": _earlier(connection, jobs, row, jobs.c.item_image_id == row.item_image_id),
@@ -263,8 +286,8 @@ def _known(*values: object) -> set[str]:
     # a backslash may be part of a name, or part it from its folder
     names = {PurePosixPath(form).name for text in texts for form in (text, text.replace("\\", "/"))}
     known = {text for text in texts | names | {PurePosixPath(name).stem for name in names} if not _is_common(text)}
-    # a failure that is an object is told as JSON, where quotes and backslashes look otherwise
-    return known | {json.dumps(text, ensure_ascii=False)[1:-1] for text in known}
+    # a failure that is an object is told as JSON, where quotes and backslashes look otherwise, and at times letters with accents
+    return known | {json.dumps(text, ensure_ascii=ascii_alone)[1:-1] for text in known for ascii_alone in (False, True)}
 
 
 def _is_common(text: str) -> bool:

@@ -1,17 +1,28 @@
 """What the strings mean that a job ends with: the one place that both the refund policy and the outcome classes ask.
 
-The lists are matched at the beginning of a string, without regard to case. Whoever changes one raises `VERSION`.
+The lists are matched at the beginning of a string, without regard to case; those of `is_cancelled` up to the end of a word, in one
+spelling for all. Whoever changes one raises `VERSION`.
 """
 
+import re
 from collections.abc import Sequence
 
-VERSION = 1
+VERSION = 2
 
 SKIPPED = "skipped: "
 # Findings about accessibility alone: the file looks as it did and is whole. A line that only came back blank is of this kind.
 COMPLIANCE_ONLY = ("compliance:", "pdf/ua", "verapdf:", "matterhorn", "wcag", "line: no_text")
-CANCELLED = ("cancelled by", "canceled by", "user cancelled", "user canceled", "job cancelled", "job canceled")
-SOURCE_DELETED = ("source deleted", "source file deleted", "source file was deleted", "file deleted", "file was deleted")
+CANCELLED = ("cancelled by", "cancelled: user", "cancelled (user", "user cancelled", "job cancelled", "job was cancelled")
+# Whatever follows these may say that it was not somebody, but a deadline.
+CANCELLED_ALONE = ("cancelled",)
+SOURCE_DELETED = (
+    "source deleted",
+    "source was deleted",
+    "source file deleted",
+    "source file was deleted",
+    "file deleted",
+    "file was deleted",
+)
 
 
 def is_skipped(passed: bool | None, error: str | None) -> bool:
@@ -31,7 +42,18 @@ def is_fidelity_failure(passed: bool | None, failures: Sequence[str]) -> bool:
 
 def is_cancelled(error: str | None) -> bool:
     """Whether a job that failed did so because somebody stopped it or took its source away."""
-    return error is not None and _begins(error, CANCELLED + SOURCE_DELETED)
+    if error is None:
+        return False
+    said = _in_one_spelling(error)
+    return said in CANCELLED_ALONE or any(
+        said.startswith(words) and not said[len(words) :][:1].isalnum() for words in CANCELLED + SOURCE_DELETED
+    )
+
+
+def _in_one_spelling(text: str) -> str:
+    """Return `The job_was-canceled` as `job was cancelled`."""
+    said = re.sub(r"[\s_-]+", " ", text.lower()).strip(" .")
+    return re.sub(r"\bcanceled\b", "cancelled", said).removeprefix("the ")
 
 
 def _begins(text: str, beginnings: Sequence[str]) -> bool:

@@ -1,9 +1,12 @@
 r"""Taking out of a text what names a person, a place or a secret: what may be kept of an error once its job is over.
 
-Replaced, in this order: what the caller knows of, URLs, e-mail addresses, UUIDs, keys and tokens, paths, names of document files.
+Replaced, in this order: what the caller knows of, URLs, e-mail addresses, keys that show by their form, UUIDs, what follows words
+such as `token=` or `clientSecret:`, paths, names of document files. What the caller knows of is found in other spellings too: with
+other gaps or none, as an address spells it, without accents, with ae for ä.
 When in doubt more is replaced, not less: `read/write/execute` is a path, as are `/Type/Page` and `uploads/letter.pdf`; two words
-with one slash (`and/or`, `text/plain`, `km/h`) and numbers (`24/12/2026`) are not. A file name with spaces that is neither quoted
-nor the end of a path cannot be told from the sentence around it: its last word is replaced, the rest only if the caller knows it.
+with one slash (`fett/kursiv`) are not, unless they follow a path or a URL, which may have had a space in it; `and/or`, `km/h`,
+`text/plain` and numbers (`24/12/2026`) never are. A file name with spaces that is neither quoted nor the end of a path cannot be
+told from the sentence around it: its last word is replaced, the rest only if the caller knows it. So it is with the end of a path.
 """
 
 # ruff: noqa: RUF001 - what quotes and what parts words in every script is what this is about
@@ -12,6 +15,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 from itertools import groupby
+from urllib.parse import quote
 
 # What is longer is cut before anything is looked for; then the end goes, too, where half of something may be left.
 MAX_CODE_POINTS = 20_000
@@ -20,6 +24,9 @@ _SHORTEST_KNOWN = 4
 
 # What holds the parts of a name together, in a file's name, in an address or in a term.
 _HELD = r"[\s_+.\u00ad\u200b-\u200d\u2060\ufeff-]|%20"
+# What is written for letters where there are none such: as Germans and Danes do, and for those that have no mark to leave out.
+_SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
+_UNMARKED = str.maketrans({"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ı": "i"})
 _REFUSED = re.compile("[\x00\ud800-\udfff]")
 
 # While it is worked on, a placeholder is one character that no input has: no pattern finds anything in it, and a path or a name
@@ -34,13 +41,15 @@ _PLACEHOLDER = re.compile("|".join(map(re.escape, _MARK_OF)))
 # bounded, possessive or preceded by what starts it only once, so that no text takes longer than its length allows.
 _QUOTES = '"`´«»‹›„“”‚‘「」『』《》〈〉'
 # Letters of the scripts that part words by spaces; in others a name or a quotation may begin and end right beside a letter.
-_SPELLED = "A-Za-z0-9_À-ӿ"
+_LETTERS = "A-Za-z0-9À-ӿ"
+_SPELLED = f"{_LETTERS}_"
 _NOT_INSIDE = rf"(?:(?<![{_SPELLED}]['’])|(?![{_SPELLED}]))"
 _APOSTROPHE = rf"(?<=[{_SPELLED}])['’](?=[{_SPELLED}])"
 _AFTER = ".,;:!?)]}>'’…，。；：、！？）】—–-"
 _EXTENSIONS = (
     "pdf|docx?|docm|dotx?|odt|ods|odp|odg|rtf|xlsx?|xlsm|csv|tsv|pptx?|ppsx?|tiff?|jpe?g|png|webp|jp2|jpx|j2k|gif|bmp|hei[cf]|avif|svg|"
-    "eps|xml|alto|hocr|jsonl?|ya?ml|txt|md|log|x?html?|epub|mobi|tex|indd|idml|psd|eml|msg|zip|7z|rar|tar|t?gz|xps|djvu"
+    "eps|ps|ai|cdr|afpub|afdesign|vsdx?|xml|alto|hocr|jsonl?|ya?ml|txt|md|log|x?html?|epub|mobi|tex|indd|idml|psd|pub|pages|wpd|eml|"
+    "msg|zip|7z|rar|tar|t?gz|xps|djvu"
 )
 # A text in a script without spaces may go on right after an ending.
 _ENDING = rf"\.(?:{_EXTENSIONS})(?![A-Za-z0-9])"
@@ -76,11 +85,15 @@ _ISSUED = re.compile(
     r"eyJ[\w-]{5,}+(?:\.[\w-]*+){0,4}|"
     r"(?<![A-Za-z0-9])(?:AIza|ya29\.|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|xapp-|whsec_|hf_|npm_|pypi-|SG\.)[\w.-]{8,}+|"
     r"(?<![A-Za-z0-9])(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{8,}+|"
-    r"(?<![A-Za-z0-9])(?:[srp]k[-_](?:live|test)_|re_|key-|sk-)(?=[\w-]{0,200}?\d)[\w-]{8,}+"
+    r"(?<![A-Za-z0-9])[0-9a-fA-F]{32}\.[A-Za-z0-9]{8,}+|"
+    r"(?<![A-Za-z0-9])GOCSPX-[\w-]{8,}+|"
+    r"(?<![A-Za-z0-9])(?:[srp]k[-_](?:live|test)_|re_|key-|sk-)(?=[\w-]{0,200}?\d)[\w-]{8,}+|"
+    r"(?<![A-Za-z0-9])sk-(?:[a-z]{1,8}-)?[A-Za-z]{20}[\w-]*+"
 )
 _SECRETS = re.compile(
-    r"(?P<kept>(?<![A-Za-z0-9])(?:\w{1,40}[_-]|x-)?(?:"
-    r"(?P<always>pass(?:word|wd|phrase)?|pwd|secret|authorization|(?:api|access|secret|private)[_-]?key|cookie|credentials?)|"
+    r"(?P<kept>(?<![A-Za-z0-9])(?:\w{1,40}[_-]|x-|(?-i:[A-Za-z0-9]{0,39}[a-z0-9](?=[A-Z])))?(?:"
+    r"(?P<always>[A-Za-z0-9]{0,20}pass(?:word|wd|phrase)|pass|pwd|secret|authorization|"
+    r"(?:api|access|secret|private)[_-]?key|cookie|credentials?)|"
     r"key|token|auth|sig|signature|session)[\"']?\s{0,3}(?:=>?|:)\s{0,3})"
     r"(?P<secret>(?:(?:Bearer|Basic|Digest|Token|ApiKey)\s{1,3})?(?:\"[^\"\n]{1,400}\"|'[^'\n]{1,400}'|[^\s,;&')}\]"
     + _QUOTES
@@ -97,7 +110,8 @@ _PREFIX = rf"(?:(?<![A-Za-z0-9])[A-Za-z]:(?=[/\\])|(?<!{_WORD})(?:~(?:[^\W\d][\w
 _IN_HEAD = rf"[^\s/\\<>|?*{_QUOTES}'’()\[\]{{}},;:=]"
 _HEAD = rf"(?<!{_IN_HEAD}){_NOT_INSIDE}(?:{_IN_HEAD}|{_APOSTROPHE})++"
 _NO_PATH = (
-    r"(?!(?:and/or|n/a|w/o|km/h|(?:application|audio|font|image|message|model|multipart|text|video)/[\w.+-]{1,80})(?:[\s,;:.)]|$))"
+    r"(?!(?i:and/or|n/a|w/o|km/h|tcp/ip|pdf/[aeux]\S{0,8}|https?/[\d.]{1,5}|[\d.,]{1,20}/[\d.,]{1,20}|"
+    r"(?:application|audio|font|image|message|model|multipart|text|video)/[\w.+-]{1,80})(?:[\s,;:.)]|$))"
 )
 _SPACE = r"(?<![,;:.!?]) (?!(?:~|\.\.?|[A-Za-z]:)[/\\])"
 _SPACED = rf"{_IN_PATH}{{1,255}}+(?:{_SPACE}{_IN_PATH}{{1,255}}+){{0,5}}?"
@@ -113,6 +127,18 @@ _DRIVE_PATHS = re.compile(
     rf"\\{{1,4}}{_IN_PATH}++"
 )
 _PATHS = re.compile(rf"(?:{_PREFIX}|{_HEAD})?(?:{_TO}{_IN_PATH}++)++[/\\]{{0,4}}(?:\?(?=\w)[^\s<>'’{_QUOTES}]++)?")
+
+# A path as an address spells it, from what may stand before a path.
+_BEFORE_PATH = rf"\s<>()\[\]{{}},;:=|'’{_QUOTES}{_MARKS}"
+_ENCODED_PATHS = re.compile(
+    rf"(?<![^{_BEFORE_PATH}])(?:(?:(?!%2f|%5c)[^{_BEFORE_PATH}])*+%(?:2f|5c)){{2,}}+[^\s<>'’{_QUOTES}]*+", re.I
+)
+# What is left of a path or a URL with a space in one of its parts, up to the end of its last part that has a slash before it; of
+# the words up to a slash only the first may have a small letter, so that a sentence goes on.
+_REST = re.compile(
+    rf"(?<=[{_URL}{_PATH}])(?:{_SPACE}(?:{_IN_PATH}{{1,60}}+{_SPACE}(?=[A-ZÀ-Þ])){{0,2}}{_NO_PATH}{_IN_PATH}{{1,255}}+[/\\]"
+    rf"(?:{_IN_PATH}|[/\\])*+)++"
+)
 
 _PAIRS = (
     ("‘‚", "’‘"),
@@ -166,12 +192,23 @@ def truncate(text: str, limit: int) -> str:
 
 
 def _known_words(known: Iterable[str]) -> re.Pattern[str] | None:
-    words = [clean(word).strip() for word in known]
-    # a name from a Mac comes with its accents as characters of their own
-    forms = {*words, *(unicodedata.normalize(form, word) for word in words for form in ("NFC", "NFD"))}
+    forms = {form for word in known for form in _spellings(clean(word).strip())}
     told = sorted((word for word in forms if len(word) >= _SHORTEST_KNOWN), key=lambda word: (-len(word), word))
-    any_of_them = "|".join(map(_in_any_form, told))
-    return re.compile(rf"(?<![{_SPELLED}])(?:{any_of_them})", re.I) if told else None
+    any_of_them = "|".join(dict.fromkeys(map(_in_any_form, told)))
+    return re.compile(rf"(?:(?<![{_LETTERS}])|(?<=%[0-9a-f]{{2}}))(?:{any_of_them})", re.I) if told else None
+
+
+def _spellings(word: str) -> set[str]:
+    """Return a word as others spell it: without accents, with two letters for one, as part of an address, without gaps."""
+    composed = unicodedata.normalize("NFC", word)
+    # a name from a Mac comes with its accents as characters of their own
+    forms = {word, composed, unicodedata.normalize("NFD", word)}
+    if not word.isascii():
+        for spelled in (composed.lower(), composed.lower().translate(_SPELLED_OUT)):
+            letters = unicodedata.normalize("NFD", spelled.translate(_UNMARKED))
+            forms.add("".join(letter for letter in letters if not unicodedata.combining(letter)))
+    forms |= {quote(form) for form in forms}
+    return forms | {joined for form in forms if not (joined := re.sub(_HELD, "", form)).isdecimal()}
 
 
 def _in_any_form(word: str) -> str:
@@ -182,7 +219,7 @@ def _in_any_form(word: str) -> str:
     parts = [part for part in re.split(_HELD, word) if part]
     goes_on = r"[\w-]{0,40}" if len(parts) > 1 and word[-1].isalpha() else ""
     held = f"(?:{_HELD}){{1,8}}".join(map(re.escape, parts)) if len(parts) > 1 else re.escape(word)
-    return f"{held}{goes_on}(?![{_SPELLED.replace('_', '')}])"
+    return f"{held}{goes_on}(?![{_LETTERS}])"
 
 
 def _replace_all(text: str, words: re.Pattern[str] | None) -> str:
@@ -190,8 +227,9 @@ def _replace_all(text: str, words: re.Pattern[str] | None) -> str:
     steps: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
         (_URLS, _but_after(_URL)),
         (_EMAILS, _but_after(_EMAIL, ".!?…}")),
-        (_UUIDS, lambda found: _ID),
+        # such a key may begin like an id
         (_ISSUED, _but_after(_KEY)),
+        (_UUIDS, lambda found: _ID),
         (_SECRETS, _secret),
         (_BEARER, _bearer),
         (_RUNS, lambda found: _KEY if _is_random(found[0]) else found[0]),
@@ -199,7 +237,9 @@ def _replace_all(text: str, words: re.Pattern[str] | None) -> str:
         (_QUOTED, _quoted),
         (_SPACED_PATHS, lambda found: _PATH),
         (_DRIVE_PATHS, _but_after(_PATH)),
+        (_ENCODED_PATHS, _but_after(_PATH)),
         (_PATHS, _path),
+        (_REST, lambda found: found[0][len(found[0].rstrip(_AFTER)) :]),
         (_NAMES, _file),
     ]
     if words:

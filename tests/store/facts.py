@@ -31,8 +31,9 @@ KINDS = {
     | dict.fromkeys(["raster_coverage", "input_audit_score"], NUMBER),
     JOBS: COMMON
     | dict.fromkeys(
-        ["media_type", "segmentation_model", "provider", "model", "engine", "context", "origin", "error_category"], TEXT
+        ["media_type", "segmentation_model", "segmentation_engine", "provider", "model", "engine", "context", "origin"], TEXT
     )
+    | {"error_category": TEXT}
     | dict.fromkeys(["width", "height", "segments", "completed_segments", "failed_segments", "attempts"], WHOLE),
 }
 PERSONS = [

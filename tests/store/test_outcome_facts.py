@@ -86,7 +86,7 @@ def test_every_fact_comes_from_its_source(endings: Endings) -> None:
         "substituted_fonts": 0, "text_line_count": 240, "raster_coverage": 0.25, "input_audit_score": 61.5, "input_audit_band": "B",
         "input_audit_already_accessible": False, "lane": "host", "rerouted": False, "force": True, "flatten": False,
         "source": "dashboard", "prior_attempts": 0, "duration_seconds": 60, "error": None,
-        "failures": ["pixel diff 0.12 on page 3"], "predicates_version": 1,
+        "failures": ["pixel diff 0.12 on page 3"], "predicates_version": 2,
     }  # fmt: skip
 
 

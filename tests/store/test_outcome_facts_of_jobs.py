@@ -12,6 +12,7 @@ from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.events import Operator
 from scribe_pipeline.jobs import TranscriptionSource, cancel_job, claim_jobs, drain, end_attempt, request_job
 from scribe_pipeline.jobs.queue import record_preflight
+from scribe_pipeline.pages import Author, build_page, create_page
 from tests.endings import JOBS, Endings
 from tests.houses import FakeEngines, House, InlinePool, line_shape, png
 from tests.store.facts import (
@@ -30,9 +31,9 @@ SIZE = len(png())
 OPERATOR = Operator("test")
 BEFORE = {
     "pages": 1, "pages_source": "image", "width": 400, "height": 300, "bytes": SIZE, "media_type": "image/png",
-    "segmentation_model": "kraken-blla", "provider": "local", "model": "PP-OCRv6_rec_small", "context": "letter",
-    "origin": "single", "prior_attempts": 0, "notice": "none", "notice_attempts": 0, "notice_claimed_at": None,
-    "predicates_version": 1,
+    "segmentation_model": "kraken-blla", "segmentation_engine": "test", "provider": "local", "model": "PP-OCRv6_rec_small",
+    "context": "letter", "origin": "single", "prior_attempts": 0, "notice": "none", "notice_attempts": 0, "notice_claimed_at": None,
+    "predicates_version": 2,
 }  # fmt: skip
 
 
@@ -141,6 +142,41 @@ def test_prior_attempts_are_earlier_jobs_on_the_same_image(endings: Endings) -> 
         end_attempt(house.engine, house.claim(), Category.AUTHENTICATION)
         endings.failed_job(60)
     assert [recorded(endings, job)[1]["prior_attempts"] for job in jobs] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "author", "expected"),
+    [
+        ("ocr", "kraken-blla 7.1.1", "kraken-blla 7.1.1"),
+        ("ocr", "kraken of jane@example.org", "kraken of [email]"),
+        ("import", "jane", None),
+        ("reprocess", "jane", None),
+    ],
+)
+def test_what_found_the_lines_is_told_of_every_job_of_the_page(
+    endings: Endings, engines: FakeEngines, kind: str, author: str, expected: str | None
+) -> None:
+    """R212: also of a job on a page that another has transcribed; a page that somebody brought along has no such engine."""
+    image = endings.house.image()
+    with endings.house.engine.begin() as connection:
+        create_page(connection, image, build_page(image, [line_shape(20)]), Author(kind, author))
+    jobs = []
+    for _ in range(2):
+        jobs.append(endings.house.job(image))
+        work(endings.house)
+    told = [recorded(endings, job)[1] for job in jobs]
+    assert [facts["segmentation_engine"] for facts in told] == [expected] * 2
+    assert [facts["engine"] for facts in told] == [endings.outcome(job, JOBS).preflight["engine"] for job in jobs]
+
+
+def test_a_page_that_somebody_brought_along_leaves_the_images_facts(endings: Endings) -> None:
+    """R217: whoever wrote its first revision, what the image's row says is told of a job that never began."""
+    image = endings.house.image()
+    with endings.house.engine.begin() as connection:
+        create_page(connection, image, build_page(image, [line_shape(20)]), Author("import", "jane"))
+    job = endings.house.job(image)
+    cancel_job(endings.house.engine, job, OPERATOR)
+    assert recorded(endings, job)[1].items() >= {"bytes": SIZE, "media_type": "image/png", "segmentation_engine": None}.items()
 
 
 def rewrite(endings: Endings, job: UUID, **columns: str | None) -> None:

@@ -48,6 +48,31 @@ def test_a_name_stays_in_no_form(endings: Endings, form: str) -> None:
     assert all(redact(text, ["Jane Doe CV", "Jane Doe CV.pdf"]) == text for text in texts)
 
 
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("Jörg Müller Fest.pdf", "J%C3%B6rg%20M%C3%BCller%20Fest"),
+        ("Jörg Müller Fest.pdf", "J\\u00f6rg M\\u00fcller Fest"),
+        ("Jörg Müller Fest.pdf", "Joerg_Mueller_Fest"),
+        ("Jörg Müller Fest.pdf", "Jorg Muller Fest"),
+        ("Jane Doe Wedding.pdf", "JaneDoeWedding"),
+        ("1693 Jane Doe.pdf", "1693_Jane_Doe"),
+    ],
+)
+def test_a_name_stays_in_no_spelling(endings: Endings, name: str, spelled: str) -> None:
+    """R215: without accents or spaces, and as addresses and JSON spell it."""
+    told = facts(endings, name, error=f"title {spelled} is bad", failures=[f"no layout for tagged_{spelled}"])
+    assert (told["error"], told["failures"]) == ("title [name] is bad", ["no layout for tagged_[name]"])
+
+
+@pytest.mark.parametrize("name", ["Password.pdf", "Token.pdf", "Bearer.pdf", "Secret.pdf", "Private Key.pdf"])
+def test_a_file_called_like_a_secret_hides_no_secret(endings: Endings, name: str) -> None:
+    """R215: by such words what follows is known to be a secret, so they are nobody's name."""
+    said = "password=hunter token: a1b2 Authorization: Bearer abcdefgh1, client_secret=x private_key=y"
+    hidden = "password=[key] token: [key] Authorization: [key], client_secret=[key] private_key=[key]"
+    assert facts(endings, name, error=said)["error"] == hidden
+
+
 @pytest.mark.parametrize("failure", ["no text on page 12", "pixel diff on page 120", "page-12 differs"])
 def test_everyday_words_are_nobodys_name(endings: Endings, failure: str) -> None:
     """R215, R170: failures are counted by their words, so a file that is called by such words takes none of them away."""

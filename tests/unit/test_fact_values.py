@@ -18,7 +18,9 @@ from scribe_pipeline.outcomes.facts import (
     flag,
     label,
     mapping,
+    media_type,
     number,
+    slug,
     strings,
     version,
     word,
@@ -43,7 +45,7 @@ def test_whatever_comes_in_only_values_of_the_right_kind_come_out(value: object)
     assert measured is None or (type(measured) in (int, float) and math.isfinite(measured))
     assert flag(value) in (True, False, None)
     assert type(mapping(value)) is dict
-    for text in (word(value), version(value), label(value)):
+    for text in (word(value), slug(value), media_type(value), version(value), label(value)):
         assert text is None or (isinstance(text, str) and storable(text))
     failures = failure_texts(strings(value))
     assert len(failures) <= 20 and all(isinstance(failure, str) and storable(failure) for failure in failures)
@@ -81,7 +83,7 @@ def test_numbers_are_such_as_json_has(value: object, expected: float | None) -> 
     assert number(value) == expected
 
 
-@pytest.mark.parametrize("value", ["ocr", "present-and-usable", "image/tiff", "application/pdf", "full_retag", "B+", "A", "1.7"])
+@pytest.mark.parametrize("value", ["ocr", "present-and-usable", "pdf_ua1", "h1+h12", "full_retag", "B+", "A", "x" * 64])
 def test_terms_stay(value: str) -> None:
     """R212: a term is what it was."""
     assert word(value) == value
@@ -89,27 +91,68 @@ def test_terms_stay(value: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["", "Jane Doe", "jane@example.org", "letter.pdf", "a/b/c", "Ünsal", "OCR mode", "x" * 66, "zwei worte", 7, None, ["ocr"]],
-)
+    ["", "Jane Doe", "jane@example.org", "letter.pdf", "a/b/c", "Ünsal", "OCR mode", "x" * 65, "zwei worte", 7, None, ["ocr"],
+     "jane.doe", "203.0.113.7", "usr_2xkd81", "usr_xkd812", "4711", "1.7", "image/tiff", "ocr-", "_ocr", "a--b", "B++", "AB"],
+)  # fmt: skip
 def test_what_is_no_term_does_not_stay(value: object) -> None:
     """R211: where one word is expected, nothing that may tell of a person stays."""
     assert word(value) is None
 
 
-def test_what_the_row_knows_is_no_term() -> None:
+@pytest.mark.parametrize(
+    "value",
+    [
+        "image/tiff",
+        "application/pdf",
+        "image/svg+xml",
+        "application/vnd.oasis.opendocument.text",
+        "application/x-7z-compressed",
+        "video/3gpp",
+    ],
+)
+def test_media_types_stay(value: str) -> None:
+    """R212: the type of a file is what it was."""
+    assert media_type(value) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "pdf", "uploads/jane", "jane/doe", "image/", "image/a/b", "image/jane@example.org", "image/tiff; name=jane", "image/x y",
+     "images/tiff", "image/203.0.113.7", "image/jane_doe", "application/" + "x" * 81, 7, None, ["image/tiff"]],
+)  # fmt: skip
+def test_what_is_no_media_type_does_not_stay(value: object) -> None:
+    """R211: one registered type and one subtype, or nothing."""
+    assert media_type(value) is None
+
+
+@pytest.mark.parametrize("value", ["kraken-blla", "qwen2.5", "letter", "org/model-7b:q4", "2nd"])
+def test_names_that_the_house_gives_stay(value: str) -> None:
+    """R212: models, contexts and providers are called as they are."""
+    assert slug(value) == value
+
+
+@pytest.mark.parametrize("value", ["", "Jane Doe", "jane@example.org", "letter.pdf", "a/b/c", "Ünsal", "x" * 65, 7, None, ["a"]])
+def test_what_no_house_gives_as_a_name_does_not_stay(value: object) -> None:
+    """R211: nothing with a space or a capital letter, and nothing that shows by its form what it is."""
+    assert slug(value) is None
+
+
+@pytest.mark.parametrize(("read", "value"), [(word, "jane-doe"), (slug, "jane.doe"), (media_type, "image/jane.doe")])
+def test_what_the_row_knows_is_no_term(read: Callable[..., str | None], value: str) -> None:
     """R211: a name in small letters is known by the row alone."""
-    assert word("jane.doe") == "jane.doe"
-    assert word("jane.doe", {"jane.doe"}) is None
-    assert word("JANE.DOE".lower(), {"Jane.Doe"}) is None
+    assert read(value) == value
+    assert read(value, {"Jane Doe"}) is None
+    assert read(value, {"jane.doe"}) is None
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("1.7", "1.7"), (1.7, "1.7"), (2, "2"), ("2.0", "2.0"), ("jane", None), ("", None), (None, None), (True, None), ([1.7], None),
+    [("1.7", "1.7"), (1.7, "1.7"), (2, "2"), ("2.0", "2.0"), ("12.10.1", "12.10.1"), ("203.0.113.7", None), ("10.0.0.1", None),
+     ("203.0.113", None), ("1.234", None), ("jane", None), ("", None), (None, None), (True, None), ([1.7], None),
      (math.inf, None), ("1.7 jane", None), ("1.7\n", None)],
 )  # fmt: skip
 def test_versions_are_numbers_with_dots(value: object, expected: str | None) -> None:
-    """R212: the version of a PDF may be text or a number."""
+    """R211, R212: the version of a PDF may be text or a number; no address of a host is one."""
     assert version(value) == expected
 
 

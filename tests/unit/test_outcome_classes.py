@@ -14,6 +14,13 @@ FLYERS, JOBS = FAMILIES["flyer_tagging_jobs"], FAMILIES["transcription_jobs"]
 PACKAGE = Path(predicates.__file__).parents[1]
 COMPLIANCE, PIXEL = "compliance: no title", "pixel diff 0.12 on page 3"
 
+# What services say of a job that somebody stopped, or whose source was taken away.
+STOPPED = (
+    *("cancelled", "Canceled", " CANCELLED. ", "cancelled: user request", "Cancelled (user)", "user_cancelled", "user-cancelled"),
+    *("user canceled", "Job was cancelled by the user", "The job was canceled", "the_job_was_canceled", "job canceled"),
+    *("source-deleted", "source_deleted", "Source was deleted", "file_deleted", "file deleted.", "the source file was deleted"),
+)
+
 # status, passed, failures, error; the class, and whether what was charged is given back
 SHAPES = [
     ("done", True, [], None, "success", False),
@@ -50,6 +57,13 @@ SHAPES = [
     ("failed", True, [], "worker lost", "pipeline_error", True),
     ("failed", False, [COMPLIANCE], "worker lost", "pipeline_error", True),
     ("failed", None, [], "job was not cancelled by user", "pipeline_error", True),
+    ("failed", None, [], "CancelledError: task timed out", "pipeline_error", True),
+    ("failed", None, [], "cancelled future", "pipeline_error", True),
+    ("failed", None, [], "Canceled: deadline exceeded", "pipeline_error", True),
+    ("failed", None, [], "cancelled: users could not be read", "pipeline_error", True),
+    ("failed", None, [], "user cancelledness", "pipeline_error", True),
+    ("failed", None, [], "files deleted: 3 temp", "pipeline_error", True),
+    ("failed", None, [], "file deletedness", "pipeline_error", True),
     ("failed", None, [], "cancelled by user", "cancelled", False),
     ("failed", None, [], "Canceled by the user", "cancelled", False),
     ("failed", None, [], "user cancelled", "cancelled", False),
@@ -57,6 +71,8 @@ SHAPES = [
     ("failed", None, [], "source deleted", "cancelled", False),
     ("failed", None, [], " Source file was deleted", "cancelled", False),
     ("failed", True, [], "file deleted by its owner", "cancelled", False),
+    *(("failed", None, [], said, "cancelled", False) for said in STOPPED),
+    *(("done", None, [], said, "pipeline_error", True) for said in STOPPED),
 ]  # fmt: skip
 
 
@@ -136,6 +152,19 @@ def test_classes_and_refunds_follow_one_list_of_cancellations(monkeypatch: pytes
     assert (classify(verdict), is_refundable(verdict)) == (OutcomeClass.CANCELLED, False)
 
 
+def test_classes_and_refunds_follow_one_list_of_what_counts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R176: the same for words that count only if nothing follows."""
+    monkeypatch.setattr(predicates, "CANCELLED_ALONE", ("withdrawn",))
+    verdicts = [Verdict(False, None, (), said) for said in ("Withdrawn", "withdrawn: deadline exceeded")]
+    assert [classify(verdict) for verdict in verdicts] == [OutcomeClass.CANCELLED, OutcomeClass.PIPELINE_ERROR]
+    assert [is_refundable(verdict) for verdict in verdicts] == [False, True]
+
+
+def test_what_is_matched_is_numbered() -> None:
+    """R176: recorded facts say by which lists they were classified; whoever changes a list or the way it is matched raises this."""
+    assert predicates.VERSION == 2
+
+
 def test_what_counts_as_skipped_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """R176: the same for what there was nothing to be done with."""
     monkeypatch.setattr(predicates, "SKIPPED", "left out: ")
@@ -145,7 +174,9 @@ def test_what_counts_as_skipped_is_said_once(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_no_other_module_knows_these_strings() -> None:
     """R176: the lists are in one module; the two others that have such a string write it into a row."""
-    lists = (predicates.SKIPPED, *predicates.COMPLIANCE_ONLY, *predicates.CANCELLED, *predicates.SOURCE_DELETED)
+    cancelled = (*predicates.CANCELLED, *predicates.SOURCE_DELETED)
+    american = [said.replace("cancelled", "canceled") for said in cancelled]
+    lists = (predicates.SKIPPED, *predicates.COMPLIANCE_ONLY, *cancelled, *american)
     found = {
         (str(path.relative_to(PACKAGE)), node.value)
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -153,5 +184,5 @@ def test_no_other_module_knows_these_strings() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lstrip().lower().startswith(lists)
     }
     own = {(module, value) for module, value in found if module == "outcomes/predicates.py"}
-    assert {value for _, value in own} == {*lists}
+    assert {value for _, value in own} == {predicates.SKIPPED, *predicates.COMPLIANCE_ONLY, *cancelled}
     assert found - own == {("jobs/transcription.py", "skipped: no lines"), ("jobs/requests.py", "canceled by an operator")}

@@ -8,6 +8,7 @@ import string
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
 
@@ -56,8 +57,16 @@ NAMES = (
 )
 NAMES += ("екатерина", "παπαδόπουλος", "山田太郎兵衛", "محمدعلي", "प्रियंकादेवी", "สมชายดี", "mu\u0308hlbauer", "d’artagnan")
 ENDINGS = ("pdf", "PDF", "docx", "doc", "odt", "rtf", "xlsx", "pptx", "tif", "tiff", "jpg", "JPEG", "png", "webp", "jp2", "gif")
-ENDINGS += ("xml", "json", "txt", "zip", "html")
+ENDINGS += ("xml", "json", "txt", "zip", "html", "ai", "ps", "pages", "pub", "cdr", "vsd", "vsdx", "wpd", "afpub", "afdesign")
+CAMEL = ("accessToken", "clientSecret", "AccountKey", "dbPassword", "sessionToken", "SharedAccessKey", "PGPASSWORD")
 FOLDERS = ("home", "Users", "srv", "data", "uploads", "var", "mnt", "Dokumente", "архив", "スキャン")
+# Names with the spellings that others have for them.
+SPELLINGS = (
+    ("Jörgdieter Müllermann", ("Jorgdieter Mullermann", "Joergdieter Muellermann", "J%C3%B6rgdieter M%C3%BCllermann")),
+    ("Žofie Łukasiewicz", ("Zofie Lukasiewicz", "%C5%BDofie %C5%81ukasiewicz")),
+    ("Søndergaard-Weißhaupt", ("Sondergaard-Weisshaupt", "Soendergaard-Weisshaupt", "S%C3%B8ndergaard-Wei%C3%9Fhaupt")),
+    ("Hildegard Wolkenstein", ("Hildegard Wolkenstein",)),
+)
 DOMAINS = ("com", "de", "co.uk", "museum", "info", "org.au", "рф", "dev", "photography", "internal")
 
 # A planted text and the parts of it of which none may be left.
@@ -147,6 +156,12 @@ def key(numbers: random.Random) -> Leak:
             (f"{numbers.choice(('key', 'token', 'apikey', 'refresh_token'))}: {(s := digits(12))}", [s]),
             (f"{numbers.choice(('password', 'Passwort password', 'secret'))}: {(s := letters(numbers, 9))}", [s]),
             (f'"{numbers.choice(("token", "password"))}": "{(s := digits(14))}"', [s]),
+            (f"{(t := letters(numbers, 32, '0123456789abcdef'))}.{(s := letters(numbers, 16, mixed))}", [s, t]),
+            (f"GOCSPX-{(s := letters(numbers, 28, word))}", [s]),
+            (f"sk-{(s := letters(numbers, numbers.randint(20, 48), string.ascii_letters))}", [s]),
+            (f"{numbers.choice(CAMEL)}={(s := digits(12))}", [s]),
+            (f"{numbers.choice(CAMEL)}: {(s := digits(12))}", [s]),
+            (f'"{numbers.choice(CAMEL)}":"{(s := letters(numbers, 9))}"', [s]),
             (letters(numbers, 40, "0123456789abcdef"), []),
             (secret, [secret]),
         ]
@@ -194,13 +209,38 @@ def spaced_path(numbers: random.Random) -> Leak:
     return quoted(numbers, form), one + two
 
 
+def rest_of_path(numbers: random.Random) -> Leak:
+    """Return a path or a URL with a space in one part, with no name of a file for its end."""
+    who, other, tail = person(numbers), person(numbers), letters(numbers, 8)
+    start = numbers.choice(("/Users", "/home/x", "C:/Users", "c:/a", "s3://bucket", "https://h.example/u", "HTTP://a.b.example"))
+    return f"{start}/{who} {other}/{numbers.choice(('', 'My Docs/', f'{tail}/'))}{tail}", [who, other, tail]
+
+
+def encoded_path(numbers: random.Random) -> Leak:
+    """Return a path as an address spells it, without a scheme."""
+    who, slash = person(numbers), numbers.choice(("%2F", "%2f", "%5C"))
+    start = numbers.choice((slash, f"C%3A{slash}", f"//{host(numbers)}{slash}", f"{letters(numbers, 4)}{slash}"))
+    form = f"{start}{letters(numbers, 5)}{slash}{quote(who)}{numbers.choice(('', f'{slash}x'))}"
+    return form, [quote(who)]
+
+
 def known(numbers: random.Random) -> Leak:
+    """Return a name that the row knows; it is the first of what may not be left."""
     name, parts = spaced(numbers)
     return numbers.choice((name, name.upper() if name.isascii() else name)), [name, *parts]
 
 
+def known_otherwise(numbers: random.Random) -> Leak:
+    """Return such a name in another spelling."""
+    name, forms = numbers.choice(SPELLINGS)
+    form = numbers.choice(forms)
+    said = re.sub("[ -]", numbers.choice((" ", "_", "-", "%20", "")), numbers.choice((form, form.lower(), form.upper())))
+    return numbers.choice(("", "", "tagged_", "1693_")) + said, [name, said, *re.split("[ -]", form)]
+
+
 KINDS: dict[str, Callable[[random.Random], Leak]] = {
     "known names": known,
+    "known names, otherwise spelled": known_otherwise,
     "URLs": url,
     "mailto: and data:": other_url,
     "e-mail addresses": email,
@@ -208,11 +248,13 @@ KINDS: dict[str, Callable[[random.Random], Leak]] = {
     "keys": key,
     "paths": path,
     "paths with spaces": spaced_path,
+    "paths with spaces and no file": rest_of_path,
+    "encoded paths": encoded_path,
     "file names": file_name,
     "quoted file names": quoted_file,
 }
 # A key in another case is no key.
-CASED = ("keys", "mailto: and data:", "known names")
+CASED = ("keys", "mailto: and data:", "known names", "known names, otherwise spelled")
 AROUND = ("{}",) * 8 + (
     *(
         "{},",
@@ -295,7 +337,7 @@ def test_no_leak_is_left_and_nearly_every_other_word_is() -> None:
     words_seen = words_gone = 0
     for number in numbers_of("redaction"):
         text, words, leaks = plant(seeded_item(seed, number))
-        names = [leak for kind, (leak, _) in leaks if kind == "known names"]
+        names = [parts[0] for kind, (_, parts) in leaks if kind.startswith("known names")]
         said = redact(text, names)
         with named(f"redaction: SCRIBE_PROOF_SEED={seed} SCRIBE_PROOF_ONLY={number}: {text!r} became {said!r}"):
             said.encode()

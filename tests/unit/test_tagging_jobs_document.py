@@ -32,6 +32,7 @@ def test_the_words_are_those_that_are_matched() -> None:
     assert told == [
         (["failures"], [*predicates.COMPLIANCE_ONLY]),
         (["error"], [*predicates.CANCELLED]),
+        (["error"], [*predicates.CANCELLED_ALONE]),
         (["error"], [*predicates.SOURCE_DELETED]),
         (["error"], [predicates.SKIPPED]),
     ]
@@ -49,6 +50,9 @@ def test_the_words_are_those_that_are_matched() -> None:
         (4, [], None),
         (5, [], "Cancelled by user"),
         (5, [], "source deleted"),
+        (5, [], "The_source-file was deleted"),
+        (5, [], "canceled"),
+        (6, [], "canceled: deadline exceeded"),
         (6, ["compliance: no title"], "lost"),
         (6, [], None),
     ],
