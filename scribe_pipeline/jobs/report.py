@@ -56,8 +56,8 @@ class JobDetail:
     """All of a job that an operator may ask for. `page_revision` is the page's head now.
 
     `context` is what it is read with, `transcriber` (provider/model) by whom. `failures` is how many lines of the page as it was
-    committed have failed, by category, the most frequent first. `outcome_class` and `notice` are there once its outcome is recorded:
-    what became of it, and whether somebody was told.
+    committed have failed, by category, the most frequent first. `outcome_class` and `notice` are there once its outcome is
+    recorded: what became of it, and whether somebody was told.
     """
 
     job: JobListing
