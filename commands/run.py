@@ -101,8 +101,8 @@ def run(
     _remove_due(settings, engine)
     if drafts < len(pages):
         canceled = batch.status == "canceled"
-        anew = "the same command starts anew" if canceled else "to try the others anew, run the same command with --again"
-        console.print(f"The batch was canceled: {anew}" if canceled else anew.capitalize())
+        anew = "mend or leave out the others; with --again the same command reads all files anew, as new pages"
+        console.print("The batch was canceled: the same command starts anew" if canceled else anew.capitalize())
         raise typer.Exit(1)
 
 
