@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from scribe_pipeline.config import Settings
 from scribe_pipeline.errors import Category, ScribeError
@@ -94,9 +94,9 @@ def print_audit(entries: Sequence["AuditEntry"]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], may_be_cut: Sequence[str] = ()) -> None:
-    """Print a table, a line a row; None shows as nothing. On a narrow terminal the columns named are cut."""
+    """Print a table, a line a row; None shows as nothing. On a narrow terminal the columns named are cut, and no others."""
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, markup=False, highlight=False)
-    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["" if cell is None else " ".join(str(cell).splitlines()) for cell in row] for row in rows]
     widths = {
         column: max(cell_len(text) for text in [column, *(row[number] for row in cells)]) for number, column in enumerate(columns)
     }
@@ -105,9 +105,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], may_be
     for left, column in zip(range(len(may_be_cut), 0, -1), sorted(may_be_cut, key=widths.__getitem__), strict=True):
         widths[column] = min(widths[column], max(_MIN_WIDTH, room // left))
         room -= widths[column]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, no_wrap=True, overflow="ellipsis", width=widths[column])
-    for row in cells:
-        table.add_row(*row)
-    console.print(table)
+    for number, row in enumerate([list(columns), *cells]):
+        line = Text(style="" if number else "bold")
+        for cell, width in zip(row, widths.values(), strict=True):
+            shown = Text(cell)
+            shown.truncate(width, overflow="ellipsis", pad=True)
+            line.append_text(shown).append(" " * _GAP)
+        line.rstrip()
+        # what must stay whole may need more than the terminal has, which then breaks the line by itself
+        console.print(line, soft_wrap=True)

@@ -1,5 +1,6 @@
 """`scribe page`: a page's revisions, read, saved by hand and exported."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,10 @@ def show(
     image_id: ImageArgument,
     revision: Annotated[int | None, typer.Option(min=1, max=MAX_REVISION, help="Which one; the newest without it.")] = None,
 ) -> None:
-    """Print a revision of a page as an AnnotationPage; its number goes to standard error."""
+    """Print a revision of a page as an AnnotationPage; its number goes to standard error.
+
+    It is indented, to be corrected by hand; what is saved is stored without white space, as it was.
+    """
     from scribe_pipeline.database import current_database, in_transaction
     from scribe_pipeline.pages import load_revision
 
@@ -28,7 +32,12 @@ def show(
     engine = current_database(load_settings())
     page = in_transaction(engine, lambda connection: load_revision(connection, key, revision))
     typer.echo(f"revision {page.revision}", err=True)
-    typer.echo(page.payload)
+    try:
+        shown = json.dumps(json.loads(page.payload), ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):  # nested deeper, or with longer numbers, than Python takes
+        shown = page.payload
+    # UTF-8 whatever the terminal's encoding, as that is what `page save` takes
+    typer.echo(shown.encode())
 
 
 @app.command("save")
@@ -48,7 +57,13 @@ def save(
     except UnicodeDecodeError:
         raise ScribeError(Category.INVALID_ARGUMENT, f"{file} is no text in UTF-8") from None
     key = read_id(image_id, "image")
-    typer.echo(save_page(current_database(load_settings()), key, revision, payload, operator().name))
+    engine, author = current_database(load_settings()), operator().name
+    try:
+        typer.echo(save_page(engine, key, revision, payload, author))
+    except ScribeError as error:
+        if error.category is not Category.INVALID_ARGUMENT:
+            raise
+        raise ScribeError(error.category, f"{'standard input' if file == '-' else file}: {error.message}") from None
 
 
 @app.command("export")

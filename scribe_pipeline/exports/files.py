@@ -59,6 +59,8 @@ def check_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
+    except FileExistsError:
+        raise ScribeError(Category.UNAVAILABLE, f"the folder {folder} cannot be written to: it is a file") from None
     except OSError as error:
         raise ScribeError(Category.UNAVAILABLE, f"the folder {folder} cannot be written to: {error.strerror}") from None
 

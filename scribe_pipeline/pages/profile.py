@@ -81,6 +81,8 @@ def normal_form(payload: str) -> str:
     """Return JSON text from outside in the form that is stored. Raises ScribeError (invalid_argument) for what is not JSON."""
     try:
         return dump_json(json.loads(payload))
+    except json.JSONDecodeError as error:
+        raise _invalid(f"it is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except (ValueError, RecursionError):
         raise _invalid("it is not JSON that can be stored") from None
 

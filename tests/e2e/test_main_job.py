@@ -87,7 +87,7 @@ def dagster_shows(environment: dict[str, str]) -> list[tuple[str, str]]:
         (["run", "migrations"], 1, "no image in migrations"),
         (["batch", "show", "01900000-0000-7000-8000-000000000000"], 1, "run scribe db upgrade"),
         (["ingest", "samples/README.md", "nowhere"], 2, "nowhere is not there"),
-        (["run", "samples/letter.jpg", "--export", "README.md"], 1, "README.md cannot be written to"),
+        (["run", "samples/letter.jpg", "--export", "README.md"], 1, "README.md cannot be written to: it is a file"),
         (["dev", "--port", "99999"], 2, "'--port'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from scribe_pipeline.engines import LineText
 from scribe_pipeline.errors import Category
 from scribe_pipeline.jobs import claim_jobs, complete_job, end_attempt
 from scribe_pipeline.pages import load_head, read_lines
-from tests.commands import scribe, scribe_json
+from tests.commands import SCRIBE, TIMEOUT_SECONDS, scribe, scribe_json
 from tests.houses import FakeEngines, House, line_shape
 from tests.work import Work
 
@@ -146,6 +147,26 @@ def test_page_show_and_save(house: House, operator: dict[str, str], tmp_path: Pa
     assert "Lieber Karl," not in scribe(operator, "page", "show", str(image.id), "--revision", "1").stdout
 
 
+def test_a_page_that_is_shown_is_saved_as_it_is(house: House, operator: dict[str, str], tmp_path: Path) -> None:
+    """R91, R165: it is shown by lines, in UTF-8 in any locale, and saved unchanged it is stored byte for byte as it was."""
+    image = house.page()
+    house.save(image.id, 1, "Grüße 𝔄 \u05e9\u2028")
+    latin = operator | {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    command = [SCRIBE, "page", "show", str(image.id)]
+    shown = subprocess.run(command, env=latin, capture_output=True, timeout=TIMEOUT_SECONDS).stdout.decode()
+    lines = shown.split("\n")
+    assert '        "value": "Grüße 𝔄 \u05e9\u2028"' in [line.rstrip(",") for line in lines] and max(map(len, lines)) < 400
+    file = tmp_path / "page.json"
+    file.write_text(shown)
+    assert scribe(operator, "page", "save", str(image.id), str(file), "--revision", "2").stdout == "3\n"
+    stored = "SELECT count(DISTINCT payload) FROM annotation_page_revisions WHERE revision > 1"
+    assert house.value(stored) == 1
+    file.write_text(shown.replace('"items": [', '"items": {', 1))
+    refused = scribe(operator, "page", "save", str(image.id), str(file), "--revision", "3")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert f"{file}: the page cannot be taken: it is not JSON: line " in refused.stderr
+
+
 def test_page_export(house: House, operator: dict[str, str], tmp_path: Path) -> None:
     """R92, R163: a page is exported at the revision that was seen: one format to the output, or files; a stale one is refused."""
     image = house.page()
@@ -211,14 +232,19 @@ NOBODY = "01900000-0000-7000-8000-00000000dead"
         (["batch", "cancel", NOBODY], 1, "there is no batch"),
         (["page", "show", NOBODY], 1, "has no page"),
         (["page", "save", NOBODY, "nowhere.json", "--revision", "1"], 2, "nowhere.json cannot be read"),
-        (["page", "save", NOBODY, "README.md", "--revision", "1"], 2, "it is not JSON"),
+        (
+            ["page", "save", NOBODY, "README.md", "--revision", "1"],
+            2,
+            "README.md: the page cannot be taken: it is not JSON: line 1, column 1",
+        ),
+        (["page", "save", NOBODY, "-", "--revision", "1"], 2, "standard input: the page cannot be taken: it is not JSON: line 1"),
         (["page", "save", NOBODY, "README.md"], 2, "--revision"),
         (["page", "save", NOBODY, "docs/preview.png", "--revision", "1"], 2, "is no text in UTF-8"),
         (["page", "show", NOBODY, "--revision", "99999999999"], 2, "--revision"),
         (["page", "export", NOBODY, "--revision", "1", "--format", "txt"], 1, "there is no image"),
         (["page", "export", NOBODY, "--revision", "1", "--format", "docx"], 2, "there are: alto, page, hocr, txt, json"),
         (["page", "export", NOBODY, "--revision", "1"], 2, "only one format can be printed"),
-        (["page", "export", NOBODY, "--revision", "1", "--to", "README.md"], 1, "README.md cannot be written to"),
+        (["page", "export", NOBODY, "--revision", "1", "--to", "README.md"], 1, "README.md cannot be written to: it is a file"),
         (["page", "export", NOBODY], 2, "--revision"),
         (["job", "list", "--limit", "99999999999999999999"], 2, "--limit"),
         (["job", "cancel", NOBODY, "--reason", "x" * 1025], 2, "longer than 1,024 characters"),

@@ -119,5 +119,5 @@ def test_a_folder_is_made_or_refused(tmp_path: Path) -> None:
     check_folder(tmp_path / "made" / "for it")
     assert (tmp_path / "made" / "for it").is_dir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(ScribeError, match="cannot be written to"):
+    with pytest.raises(ScribeError, match=r"file cannot be written to: it is a file$"):
         check_folder(tmp_path / "file")

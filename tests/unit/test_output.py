@@ -1,5 +1,7 @@
 """Tables on a narrow terminal: what may be cut is cut, and nothing else."""
 
+import sys
+
 import pytest
 
 from commands.output import print_table
@@ -25,3 +27,21 @@ def test_a_table_that_fits_is_not_cut(capsys: pytest.CaptureFixture[str]) -> Non
     """R48: what has room is shown whole."""
     print_table(("name", "id"), [("a page", 7), (None, 8)], may_be_cut=("name",))
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["name", "id"], ["a", "page", "7"], ["8"]]
+
+
+def test_an_id_is_whole_on_any_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """R29: what `job show` takes is told whole on any terminal; a row is one line, no longer than what is in it."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    job = "01a22db8-5f0e-7b21-9f5c-f0a4c3e1d7aa"
+    columns = ("job", "page", "status", "age", "attempts", "input", "category")
+    rows = [
+        (job, "a long name of a page.jpg", "pending", "2 h", "1/3", 1, "upstream_unavailable"),
+        (job[::-1], "x", "done\n", 1, 2, 3, None),
+    ]
+    print_table(columns, rows, may_be_cut=("page",))
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert all(column in head for column in columns)
+    assert first.split()[0] == job and "upstream_unavailable" in first and "a long …" in first
+    assert second.split() == [job[::-1], "x", "done", "1", "2", "3"] and second == second.rstrip()
