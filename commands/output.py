@@ -37,6 +37,12 @@ _WHERE_IDS_ARE = {
     "outbox row": "scribe outbox list",
 }
 _MAX_REASON = 1024
+# What a variable must be, where Pydantic speaks of parsing.
+_WANTED = {
+    "bool_parsing": "it must be true or false",
+    "int_parsing": "it must be a whole number",
+    "float_parsing": "it must be a number",
+}
 
 
 def read_id(text: str, kind: str) -> UUID:
@@ -71,7 +77,9 @@ def load_settings() -> Settings:
         name = "_".join(map(str, problem["loc"]))
         # one that has a name of its own is told by it
         variable = name if name.isupper() else f"SCRIBE_{name.upper()}"
-        raise ScribeError(Category.INVALID_ARGUMENT, f"{variable} is not valid: {problem['msg']}") from None
+        said = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+        wanted = _WANTED.get(problem["type"], said)
+        raise ScribeError(Category.INVALID_ARGUMENT, f"{variable} is not valid: {wanted}") from None
 
 
 def error_console() -> Console:

@@ -1,18 +1,17 @@
 """`scribe storage`: how much room there is, and whether rows and objects agree."""
 
-import re
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from commands.output import JsonOption, ReasonOption, load_settings, operator, print_json, print_table
+from scribe_pipeline.config import read_size
 from scribe_pipeline.errors import Category, ScribeError
 
 app = typer.Typer(help="Room for scans, and whether all is there.", no_args_is_help=True)
 
 _USAGE_COLUMNS = ("workspace", "limit", "used", "to be removed", "reserved", "free", "exports")
-_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?) ?(?:([KMGT])(i?))?(?:B|bytes)?", re.IGNORECASE | re.ASCII)
 _MAX_LIMIT = 2**60
 
 
@@ -72,14 +71,10 @@ def limit(
 
 
 def _bytes(size: str) -> int:
-    said = _SIZE.fullmatch(size.strip())
-    if said is None:
-        raise ScribeError(Category.INVALID_ARGUMENT, f"{size} is no size: write 50GiB, 800MB, or a number of bytes")
-    number, unit, binary = said.groups()
-    if "." in number and not unit:
-        raise ScribeError(Category.INVALID_ARGUMENT, f"{size} is no size: a byte has no parts")
-    factor = (1024 if binary else 1000) ** (" KMGT".index(unit.upper()) if unit else 0)
-    wanted = int(float(number) * factor) if "." in number else int(number) * factor
+    try:
+        wanted = read_size(size)
+    except ValueError as error:
+        raise ScribeError(Category.INVALID_ARGUMENT, str(error)) from None
     if wanted > _MAX_LIMIT:
         raise ScribeError(Category.INVALID_ARGUMENT, f"{size} is more than a limit may be: 1,048,576 TiB")
     return wanted

@@ -4,6 +4,7 @@ Variables begin with SCRIBE_, but for those of the flyers' notices, which keep t
 """
 
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -12,12 +13,26 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _WORKER_MEMORY_BYTES = 3 * 1024**3
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?) ?(?:([KMGT])(i?))?(?:B|bytes)?", re.IGNORECASE | re.ASCII)
+_ADDRESS = re.compile(r"https?://[^\s/?#\[\]]+(/[^\s?#]*[^\s/?#])?")
 
 
 def default_workers() -> int:
     """One process a core this process may use, as far as 3 GiB of memory for each are there; at least one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, psutil.virtual_memory().total // _WORKER_MEMORY_BYTES))
+
+
+def read_size(size: str) -> int:
+    """Return how many bytes a size such as 50GiB, 800MB or 4096 is. Raises ValueError with what to write instead."""
+    said = _SIZE.fullmatch(size.strip())
+    if said is None:
+        raise ValueError(f"{size} is no size: write 50GiB, 800MB, or a number of bytes")
+    number, unit, binary = said.groups()
+    if "." in number and not unit:
+        raise ValueError(f"{size} is no size: a byte has no parts")
+    factor = (1024 if binary else 1000) ** (" KMGT".index(unit.upper()) if unit else 0)
+    return int(float(number) * factor) if "." in number else int(number) * factor
 
 
 class Settings(BaseSettings):
@@ -28,9 +43,7 @@ class Settings(BaseSettings):
     )
 
     home: Path = Path(".scribe")
-    public_url: str = Field(
-        default="http://localhost:8000/presentation/v3", pattern=r"^https?://[^\s/?#\[\]]+(/[^\s?#]*[^\s/?#])?$"
-    )
+    public_url: str = "http://localhost:8000/presentation/v3"
     database_url: str | None = None
     blob_url: str | None = None
     models_file: Path | None = None
@@ -72,3 +85,17 @@ class Settings(BaseSettings):
             return None if path is None else path.expanduser().absolute()
         except RuntimeError:
             raise ValueError("there is no such user") from None
+
+    @field_validator("public_url")
+    @classmethod
+    def _address(cls, url: str) -> str:
+        if _ADDRESS.fullmatch(url) is None:
+            raise ValueError(
+                "it must be an address such as https://iiif.example.org/presentation/v3, without a query and without a / at its end"
+            )
+        return url
+
+    @field_validator("max_image_bytes", mode="before")
+    @classmethod
+    def _size(cls, size: object) -> object:
+        return read_size(size) if isinstance(size, str) else size

@@ -162,14 +162,19 @@ def is_current(engine: Engine) -> bool:
 
     It is asked by every command, so Alembic, which takes long to load, has no part in it: migrations are named by their number.
     """
+    versions = resources.files("migrations").joinpath("versions")
+    newest = max(file.name for file in versions.iterdir() if file.name.endswith(".sql"))
+    return schema_version(engine) == newest.partition("_")[0]
+
+
+def schema_version(engine: Engine) -> str | None:
+    """Return the number of the newest migration that the database has, None if it never had any. Raises DatabaseError."""
 
     def version(connection: Connection) -> str | None:
         there = connection.scalar(text("SELECT to_regclass('alembic_version') IS NOT NULL"))
         return connection.scalar(text("SELECT version_num FROM alembic_version")) if there else None
 
-    versions = resources.files("migrations").joinpath("versions")
-    newest = max(file.name for file in versions.iterdir() if file.name.endswith(".sql"))
-    return in_transaction(engine, version) == newest.partition("_")[0]
+    return in_transaction(engine, version)
 
 
 def _alembic_config() -> "Config":

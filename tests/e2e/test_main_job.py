@@ -85,7 +85,7 @@ def dagster_shows(environment: dict[str, str]) -> list[tuple[str, str]]:
         (["run", "samples", "--context", "diary"], 2, "there is no context 'diary'; there are: letter, manuscript, newspaper"),
         (["run", "samples", "--workspace", "nobody"], 2, "there is no workspace 'nobody'"),
         (["run", "migrations"], 1, "no image in migrations"),
-        (["batch", "show", "01900000-0000-7000-8000-000000000000"], 1, "run scribe db upgrade"),
+        (["batch", "show", "01900000-0000-7000-8000-000000000000"], 1, "scribe run or scribe db upgrade fills it"),
         (["ingest", "samples/README.md", "nowhere"], 2, "nowhere is not there"),
         (["run", "samples/letter.jpg", "--export", "README.md"], 1, "README.md cannot be written to: it is a file"),
         (["dev", "--port", "99999"], 2, "'--port'"),
@@ -121,17 +121,22 @@ def test_a_variable_that_is_wrong_is_named(environment: dict[str, str], variable
 
 
 def test_a_database_that_is_not_there_is_one_line(environment: dict[str, str]) -> None:
-    """R87: so is a server that does not answer."""
-    done = scribe(environment | {"SCRIBE_DATABASE_URL": "postgresql://x@127.0.0.1:1/x"}, "run", SAMPLES / "letter.jpg")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "the database does not answer" in done.stderr
+    """R87: so is a server that does not answer; the variable that leads there is named, and neither user nor password."""
+    elsewhere = environment | {"SCRIBE_DATABASE_URL": "postgresql://reader:s3cret@127.0.0.1:1/scans"}
+    for command in (["run", str(SAMPLES / "letter.jpg")], ["job", "list"]):
+        done = scribe(elsewhere, *command)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+        assert "the database does not answer" in done.stderr
+        assert "in SCRIBE_DATABASE_URL, which names the database scans at 127.0.0.1:1\n" in done.stderr
+        assert "s3cret" not in done.stderr and "reader" not in done.stderr
 
 
 def test_ready_says_what_is_there(environment: dict[str, str]) -> None:
     """R28, R157: readiness names database, blob store and the engines of every context, and what is wrong with them."""
     not_yet = scribe(environment, "ready", "--json")
     assert not_yet.returncode == 1
-    assert "scribe db upgrade" in json.loads(not_yet.stdout)["database"]
+    said = json.loads(not_yet.stdout)["database"]
+    assert said.startswith(f"the database in {environment['SCRIBE_HOME']} is empty: ") and "look at SCRIBE_HOME" in said
     assert scribe(environment, "db", "upgrade").returncode == 0
     segmentors = ("segmentor kraken-blla", "segmentor kraken-blla-columns")
     parts = ("database", "blob store", *segmentors, "transcriber local/PP-OCRv6_rec_small")

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 from PIL import Image as Picture
 
@@ -15,6 +16,7 @@ from scribe_pipeline.errors import Category
 from scribe_pipeline.jobs import claim_jobs, complete_job, end_attempt
 from scribe_pipeline.pages import load_head, read_lines
 from tests.commands import SCRIBE, TIMEOUT_SECONDS, scribe, scribe_json
+from tests.conftest import drop_database
 from tests.houses import FakeEngines, House, line_shape
 from tests.work import Work
 
@@ -260,13 +262,23 @@ def test_bad_requests_get_one_line(operator: dict[str, str], arguments: list[str
 
 
 def test_looking_does_not_migrate(operator: dict[str, str], server: EmbeddedServer) -> None:
-    """R29: a schema that is not this program's is named, and left as it is."""
+    """R29: a schema that is not this program's, or not there, is named and left as it is; of an empty database, where it is."""
     server.ensure_database("not_migrated")
-    other = operator | {"SCRIBE_DATABASE_URL": server.url("not_migrated")}
+    url = server.url("not_migrated")
+    other = operator | {"SCRIBE_DATABASE_URL": url}
+    empty = scribe(other, "job", "list")
+    assert (empty.returncode, empty.stderr.count("\n")) == (1, 1)
+    place = url.rpartition("@")[2].partition("/")[0]
+    assert f"the database not_migrated at {place} is empty" in empty.stderr and "look at SCRIBE_DATABASE_URL" in empty.stderr
+    assert (url.partition("@")[0].rpartition(":")[2]) not in empty.stderr
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT to_regclass('alembic_version')").fetchone() == (None,)
+        connection.execute("CREATE TABLE alembic_version AS SELECT '0001' AS version_num")
     for command in (["job", "list"], ["batch", "list"], ["worker", "--once"]):
         done = scribe(other, *command)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert "run scribe db upgrade" in done.stderr
+    drop_database(server, "not_migrated")
 
 
 def test_no_command_edits_a_row(operator: dict[str, str]) -> None:

@@ -76,6 +76,7 @@ def test_defaults(name: str, value: object) -> None:
         ("SCRIBE_BLOB_URL", "/data/blobs", "blob_url", "/data/blobs"),
         ("SCRIBE_WORKERS", "77", "workers", 77),
         ("SCRIBE_MAX_IMAGE_BYTES", "1000", "max_image_bytes", 1000),
+        ("SCRIBE_MAX_IMAGE_BYTES", "1.5 GiB", "max_image_bytes", 3 << 29),
         ("SCRIBE_MAX_IMAGE_PIXELS", "1000", "max_image_pixels", 1000),
         ("SCRIBE_MAX_IMAGE_SIDE", "1000", "max_image_side", 1000),
         ("SCRIBE_MAX_IMAGE_PAGES", "50", "max_image_pages", 50),
@@ -143,6 +144,27 @@ def test_a_value_out_of_bounds_is_refused_by_its_variables_name(monkeypatch: pyt
     with pytest.raises(ScribeError, match=rf"^{variable} is not valid: .+$") as refused:
         load_settings()
     assert refused.value.category is Category.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "words"),
+    [
+        ("SCRIBE_PUBLIC_URL", "foo", "it must be an address such as https://iiif.example.org/presentation/v3, without "),
+        ("SCRIBE_FAILURE_NOTIFY_ENABLED", "maybe", "it must be true or false"),
+        ("SCRIBE_MAX_ATTEMPTS", "many", "it must be a whole number"),
+        ("SCRIBE_MAX_ATTEMPTS", "0", "it must be greater than or equal to 1"),
+        ("SCRIBE_LEASE_SECONDS", "soon", "it must be a number"),
+        ("SCRIBE_MAX_IMAGE_BYTES", "much", "much is no size: write 50GiB, 800MB, or a number of bytes"),
+        ("SCRIBE_MAX_IMAGE_BYTES", "2TiB", "it must be less than or equal to 1099511627776"),
+        ("SCRIBE_HOME", "~nosuchuser/x", "there is no such user"),
+    ],
+)
+def test_what_is_wanted_is_told_in_words(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, words: str) -> None:
+    """R87: which variable it is, and what it must be, in no library's words."""
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ScribeError) as refused:
+        load_settings()
+    assert refused.value.message.startswith(f"{variable} is not valid: {words}")
 
 
 def test_a_switch_is_off_unless_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
