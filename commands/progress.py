@@ -17,11 +17,16 @@ from scribe_pipeline.pages import Image
 
 @contextmanager
 def progress_bars(console: Console, engine: Engine, batch_id: UUID) -> Iterator["BarProgress"]:
-    """Show a bar a stage that begins where the batch stands."""
-    with engine.connect() as connection:
-        pages = report_batch(connection, batch_id)
+    """Show a bar a stage that begins and ends where the batch stands, whoever has worked on it."""
+
+    def pages() -> list[PageReport]:
+        with engine.connect() as connection:
+            return report_batch(connection, batch_id)
+
     with _bars(console) as bars:
-        yield BarProgress(bars, pages)
+        progress = BarProgress(bars, pages())
+        yield progress
+        progress.set(pages())
 
 
 @contextmanager
@@ -64,14 +69,18 @@ class BarProgress:
 
     def __init__(self, bars: Bars, pages: list[PageReport]) -> None:
         self._bars = bars
+        self._stages = [bars.add_task(name, total=0, note="") for name in ("ingest", "segment", "transcribe")]
+        self._ingest, self._segment, self._transcribe = self._stages
+        self.set(pages)
+
+    def set(self, pages: list[PageReport]) -> None:
+        """Move all bars to where these pages stand."""
         self._total = len(pages) - sum(page.status == "failed" and page.item_image_id is None for page in pages)
         stored = sum(page.item_image_id is not None for page in pages)
         segmented = sum(page.revision is not None for page in pages)
-        read = sum(page.revision is not None and page.status in ("completed", "failed") for page in pages)
-        self._ingest, self._segment, self._transcribe = (
-            bars.add_task(name, total=self._total, completed=done, note="")
-            for name, done in (("ingest", stored), ("segment", segmented), ("transcribe", read))
-        )
+        drafts = sum(page.status == "completed" for page in pages)
+        for stage, done in zip(self._stages, (stored, segmented, drafts), strict=True):
+            self._bars.update(stage, total=self._total, completed=done)
 
     def ingested(self, image: Image) -> None:
         """Move the first bar."""
@@ -105,7 +114,6 @@ class BarProgress:
             self._bars.console.print(f"{page.image.label}: an attempt failed ({page.error_category.value})")
 
     def waiting(self, seconds: float) -> None:
-        """Say that somebody else, perhaps a dead process, holds what is left."""
-        self._bars.update(
-            self._transcribe, note=f"waiting {seconds:.0f} s: due for a retry, or held by a worker that may have died"
-        )
+        """Say that what is left is put off, or that somebody else, perhaps a dead process, holds it."""
+        why = "due for a retry, or held by another worker (taken over if it stays silent)"
+        self._bars.update(self._transcribe, note=f"waiting up to {seconds:.0f} s: {why}")

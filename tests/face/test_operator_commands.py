@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -279,6 +280,12 @@ def test_looking_does_not_migrate(operator: dict[str, str], server: EmbeddedServ
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert "run scribe db upgrade" in done.stderr
     drop_database(server, "not_migrated")
+
+
+def test_every_command_is_told_in_a_whole_sentence() -> None:
+    """R29: the list of commands fits a terminal of 80 columns."""
+    listed = scribe(dict(os.environ) | {"COLUMNS": "80"}, "--help").stdout.partition("Commands:\n")[2].splitlines()
+    assert len(listed) == 16 and all(line.endswith(".") and not line.endswith("...") for line in listed)
 
 
 def test_no_command_edits_a_row(operator: dict[str, str]) -> None:
