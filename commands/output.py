@@ -93,6 +93,14 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2, default=str) + "\n")
 
 
+def indented(document: str) -> str:
+    """Return a JSON document by lines; as it is, if it is nested deeper than Python follows."""
+    try:
+        return json.dumps(json.loads(document), ensure_ascii=False, indent=2)
+    except RecursionError:
+        return document
+
+
 def print_audit(entries: Sequence["AuditEntry"]) -> None:
     """Print what operators did, a line each."""
     for number, entry in enumerate(entries):

@@ -1,13 +1,12 @@
 """`scribe page`: a page's revisions, read, saved by hand and exported."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from commands.output import load_settings, operator, read_id
+from commands.output import indented, load_settings, operator, read_id
 from scribe_pipeline.errors import Category, ScribeError
 
 app = typer.Typer(help="Pages and their revisions.", no_args_is_help=True)
@@ -32,12 +31,8 @@ def show(
     engine = current_database(load_settings())
     page = in_transaction(engine, lambda connection: load_revision(connection, key, revision))
     typer.echo(f"revision {page.revision}", err=True)
-    try:
-        shown = json.dumps(json.loads(page.payload), ensure_ascii=False, indent=2)
-    except (ValueError, RecursionError):  # nested deeper, or with longer numbers, than Python takes
-        shown = page.payload
     # UTF-8 whatever the terminal's encoding, as that is what `page save` takes
-    typer.echo(shown.encode())
+    typer.echo(indented(page.payload).encode())
 
 
 @app.command("save")

@@ -1,10 +1,10 @@
-"""Tables on a narrow terminal: what may be cut is cut, and nothing else."""
+"""Tables on a narrow terminal: what may be cut is cut, and nothing else; and JSON for people."""
 
 import sys
 
 import pytest
 
-from commands.output import print_table
+from commands.output import indented, print_table
 
 LONG = "the bucket gs://scans for scans cannot be reached just now: try again later"
 
@@ -45,3 +45,13 @@ def test_an_id_is_whole_on_any_terminal(capsys: pytest.CaptureFixture[str], monk
     assert all(column in head for column in columns)
     assert first.split()[0] == job and "upstream_unavailable" in first and "a long …" in first
     assert second.split() == [job[::-1], "x", "done", "1", "2", "3"] and second == second.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("document", "shown"),
+    [('{"a":[1,2.5,"é"]}', '{\n  "a": [\n    1,\n    2.5,\n    "é"\n  ]\n}'), ("[" * 100_000 + "]" * 100_000,) * 2],
+    ids=["flat", "deep"],
+)
+def test_a_document_is_indented_if_it_can_be(document: str, shown: str) -> None:
+    """R91: a page is shown by lines, and one that is nested beyond all measure is shown all the same."""
+    assert indented(document) == shown
