@@ -156,7 +156,9 @@ class Endings:
 
     def digest(self, policy: Policy | None = None) -> Digests:
         """The digests that are due."""
-        return send_digests(self.house.engine, dict.fromkeys((FLYERS, JOBS), policy or self.policy), self.mailer, sleep=lambda _: None)
+        return send_digests(
+            self.house.engine, dict.fromkeys((FLYERS, JOBS), policy or self.policy), self.mailer, sleep=lambda _: None
+        )
 
     def drain(self, policy: Policy | None = None) -> Counter[str]:
         """Ticks until there is nothing to record, and how many rows of each class they have recorded."""
