@@ -64,7 +64,7 @@ def digest(as_json: JsonOption = False) -> None:
         _say(problem)
     refused = {name for name in FAMILIES if name not in done.covered and any(said.startswith(name) for said in done.problems)}
     nothing = {
-        name: "the digest was not taken" if name in refused else _why_no_digest(engine, family, policies.get(family))
+        name: "no digest was sent" if name in refused else _why_no_digest(engine, family, policies.get(family))
         for name, family in FAMILIES.items()
         if name not in done.covered
     }

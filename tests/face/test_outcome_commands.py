@@ -77,7 +77,7 @@ def test_a_digest_says_why_there_is_none(endings: Endings, telling: dict[str, st
     assert said(PRESERVE_FAILURE_NOTIFY_TO="") == "flyer_tagging_jobs: nothing is sent, as nobody is to be told"
     endings.sink.order(550)
     refused = outcomes(telling, "digest")
-    assert (refused.exit_code, refused.stdout.splitlines()[0]) == (1, "flyer_tagging_jobs: the digest was not taken")
+    assert (refused.exit_code, refused.stdout.splitlines()[0]) == (1, "flyer_tagging_jobs: no digest was sent")
     assert refused.stderr == "scribe: flyer_tagging_jobs: the primary mail server refused the message (550)\n"
     assert outcomes(telling, "digest").stdout.splitlines() == [
         "flyer_tagging_jobs: failures covered: 1", "transcription_jobs: nothing is sent, as notices are off"
