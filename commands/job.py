@@ -12,7 +12,7 @@ app = typer.Typer(help="Transcription jobs.", no_args_is_help=True)
 
 _STATUSES = ("pending", "running", "completed", "failed", "canceled", "superseded")
 _LIST_COLUMNS = ("job", "page", "status", "age", "attempts", "input", "category")
-# What an engine with a key may have done, and whether it would do it again.
+# After what one asks whether an engine with a key works at all.
 _OF_ENGINES = ("authentication", "invalid_request", "rate_limited", "timeout", "transport", "upstream")
 _ASK_ENGINE = "; scribe ready tells whether it works"
 _ATTEMPT_COLUMNS = ("attempt", "outcome", "category", "input", "result", "started", "finished", "worker")

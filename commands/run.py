@@ -100,9 +100,10 @@ def run(
         console.print(f"Wrote {len(written)} files to {export}")
     _remove_due(settings, engine)
     if drafts < len(pages):
-        canceled = batch.status == "canceled"
-        anew = "mend or leave out the others; with --again the same command reads all files anew, as new pages"
-        console.print("The batch was canceled: the same command starts anew" if canceled else anew.capitalize())
+        if batch.status == "canceled":
+            console.print("The batch was canceled: the same command starts anew")
+        else:
+            console.print("Mend or leave out the others; with --again the same command reads all files anew, as new pages")
         raise typer.Exit(1)
 
 

@@ -7,10 +7,10 @@ documents it is answered with 400 (a path, with 404), and the reason kept.
         double.says = lambda asked: "the text"    # what it reads on a crop
         double.order(503, times=2)                # the next two readings are answered so; with no number, all until `mend`
         double.order(200)                         # ... and one after them goes well
-        double.order(Fault.CUT)            # ... or so
+        double.order(Fault.CUT)                   # ... or so
         double.before = lambda number: ...        # called with 1, 2, 3 ... before each reading is answered, outside of the lock
         double.found = b"[]"                      # what a probe is answered with, instead of what is documented
-    double.answer = {...}                     # what each reading is answered with, instead of a good answer with its text
+        double.answer = {...}                     # what each reading is answered with, instead of a good answer with its text
         double.asked                              # every reading that was asked for: crop, prompt, temperature, key ...
         double.refused                            # why requests were not taken
         double.model(id="...")                    # an entry of the registry that leads here

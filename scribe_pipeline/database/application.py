@@ -44,7 +44,7 @@ def _opened(settings: Settings) -> tuple[Engine, bool]:
     try:
         return engine, is_current(engine)
     except DatabaseError as error:
-        if settings.database_url is None:
+        if settings.database_url is None or error.category is not Category.UNAVAILABLE:
             raise
         told = f"{error.message} in SCRIBE_DATABASE_URL, which names {_place(settings.database_url)}"
         raise DatabaseError(error.category, told, error.sqlstate, error.constraint) from None

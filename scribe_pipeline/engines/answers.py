@@ -8,7 +8,7 @@ PROMPT = (
 )
 
 # Answers may be long and odd: each pattern is tried at the beginning alone, and gives back a bounded part of what it took.
-_THOUGHT = re.compile(r"\s*+<think>.*?</think>\s*+", re.DOTALL)
+_THOUGHT = re.compile(r"(?:\s*+<(think|thinking)>.*?</\1>\s*+)++", re.DOTALL)
 # A word beside the opening fence names a language, unless it is all there is.
 _OPENING = r"\s*+```(?:[\w+#.-]*+[^\S\n]*+\n(?=\s*+[^\s`])|(?:(?:plain)?te?xt|markdown)?[^\S\n]*+\n)"
 _FENCED = re.compile(_OPENING + r"?+(.*?)\n?```\s*+", re.DOTALL)

@@ -75,13 +75,14 @@ def request_batch(
     reservation_seconds: float,
     metadata: Metadata | None = None,
     again: bool = False,
-    check: Callable[[ContextSnapshot], None] = lambda context: None,
+    check: Callable[[ContextSnapshot], None] | None = None,
 ) -> Batch:
     """Return the batch for these files in this workspace and context: the one there is, or a new one with its item.
 
     Without a context, the workspace's rules choose it by the metadata, which become the item's. The same request is recognised
     by the files' names and bytes and the metadata; `again` makes a new batch all the same. A new one has room reserved for all
-    its files. `check` looks at the context of a batch that is new or not over; if it raises, nothing is made or changed.
+    its files. `check` looks at the context of a batch that is new or not over; if it raises, nothing is made or changed. It is
+    called within the transaction: it must be brief, and ask nobody.
 
     Raises ScribeError: invalid_argument for an unknown workspace or context, or metadata that are not flat,
     unavailable if the workspace, or all together, may not store so much.
@@ -101,11 +102,12 @@ def request_batch(
         ).one_or_none()
         if latest is not None and not again:
             there = load_batch(connection, latest.id)
-            if not there.finished:
+            if check is not None and not there.finished:
                 check(ContextSnapshot.from_text(there.context_snapshot))
             _take_new_places(connection, latest.id, collection)
             return there
-        check(snapshot)
+        if check is not None:
+            check(snapshot)
         number = 0 if latest is None else latest.again + 1
         lock(connection, {storage_quota_usage: guards(owner)})
         created = _insert_batch(connection, owner, snapshot, collection, known, request_hash, number, max_attempts)

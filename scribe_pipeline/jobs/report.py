@@ -151,12 +151,13 @@ def load_job(connection: Connection, job_id: UUID) -> JobDetail:
         .where(jobs.c.id == job_id)
     ).one()
     own = set(JobDetail.__dataclass_fields__) - {"job", "context", "transcriber", "failures", "superseded_by", "attempts", "audit"}
-    asked = load_json(job.context_snapshot)
+    # whatever stands there: None is what is nested too deep
+    asked = load_json(job.context_snapshot) or {}
     return JobDetail(
         job=JobListing(**listed._mapping),
-        context=asked.get("name", "?"),
-        transcriber="/".join(asked.get(f"transcription_{part}", "?") for part in ("provider", "model")),
-        failures=dict(Counter(failure.removeprefix("line: ") for failure in job.failures).most_common()),
+        context=str(asked.get("name", "?")),
+        transcriber="/".join(str(asked.get(f"transcription_{part}", "?")) for part in ("provider", "model")),
+        failures=dict(Counter(str(failure).removeprefix("line: ") for failure in job.failures).most_common()),
         superseded_by=connection.scalar(
             select(jobs.c.id).where(jobs.c.item_image_id == job.item_image_id, jobs.c.supersedes == job_id)
         ),

@@ -79,6 +79,6 @@ def _release(engine: Engine, family: Family, stamp: datetime, sleep: Callable[[f
             return
         except DatabaseError as error:
             if wait is None:
-                problem = f"the digest of {family.name} claimed at {stamp} was not taken, and its rows could not be given back"
+                problem = f"the digest of {family.name} claimed at {stamp} reached nobody, and its rows could not be given back"
                 raise DatabaseError(error.category, problem, error.sqlstate, error.constraint) from None
             sleep(wait)

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from scribe_pipeline.outcomes.redaction import redact, truncate
+from scribe_pipeline.outcomes.redaction import SHORTEST_KNOWN, redact, truncate
 
 _MAX_FAILURES, _MAX_FAILURE, _MAX_ERROR, _MAX_LABEL = 20, 300, 500, 120
 # The largest integer and bigint of the database.
@@ -60,7 +60,11 @@ def slug(value: object, known: Collection[str] = ()) -> str | None:
 
 def media_type(value: object, known: Collection[str] = ()) -> str | None:
     """A media type such as `image/tiff`, of a registered top-level type and without parameters; else None."""
-    return _of_form(_MEDIA_TYPE, value, known)
+    # what it may be made of, as in `image/vnd.djvu`, only looks like the name of a file
+    if not isinstance(value, str) or not _MEDIA_TYPE.fullmatch(value):
+        return None
+    names = (_joined(name) for name in known)
+    return None if any(len(name) >= SHORTEST_KNOWN and name in _joined(value) for name in names) else value
 
 
 def version(value: object) -> str | None:
@@ -93,6 +97,10 @@ def strings(value: object) -> tuple[str, ...]:
 def mapping(value: object) -> dict[str, Any]:
     """An object of a row, or an empty one for anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def _joined(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text).lower()
 
 
 def _of_form(form: re.Pattern[str], value: object, known: Collection[str]) -> str | None:

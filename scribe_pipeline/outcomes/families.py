@@ -44,7 +44,7 @@ flyers, jobs, images, revisions = flyer_tagging_jobs, transcription_jobs, item_i
 
 # A file may be called `letter.pdf` or `Password.pdf`: such a word alone tells of nobody, and facts and failures are full of them.
 _COMMON = re.compile(
-    "absent|batch|broken|card|compliance|context|copy|default|diff|digital|document|draft|error|file|final|flyer|font|"
+    "absent|batch|broken|database|email|metadata|timeout|website|card|compliance|context|copy|default|diff|digital|document|draft|error|file|final|flyer|font|"
     "fonts|form|fraktur|handwriting|host|image|images|index|input|invoice|item|job|lambda|layout|letter|letters|line|lines|"
     "list|local|manuscript|menu|missing|model|native|newspaper|notice|ocr|original|output|page|pages|photo|picture|pixel|"
     "poster|preflight|present|print|printed|report|result|sample|scan|scanned|scans|single|source|structure|table|tagged|"
@@ -293,7 +293,7 @@ def _known(*values: object) -> set[str]:
 def _is_common(text: str) -> bool:
     """Whether it is nothing but everyday words and numbers, such as `page-12.png`."""
     words = [word for word in re.split(r"[\W\d_]+", text) if word]
-    return bool(words) and all(_COMMON.fullmatch(word) for word in words)
+    return bool(words) and (all(_COMMON.fullmatch(word) for word in words) or _COMMON.fullmatch("".join(words)) is not None)
 
 
 def _earlier(connection: Connection, table: Table, row: Row[Any], same: ColumnElement[bool]) -> int:

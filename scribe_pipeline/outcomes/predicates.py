@@ -13,8 +13,10 @@ SKIPPED = "skipped: "
 # Findings about accessibility alone: the file looks as it did and is whole. A line that only came back blank is of this kind.
 COMPLIANCE_ONLY = ("compliance:", "pdf/ua", "verapdf:", "matterhorn", "wcag", "line: no_text")
 CANCELLED = ("cancelled by", "cancelled: user", "cancelled (user", "user cancelled", "job cancelled", "job was cancelled")
-# Whatever follows these may say that it was not somebody, but a deadline.
+# Whatever follows these may say that it was not somebody.
 CANCELLED_ALONE = ("cancelled",)
+# What stops a job by itself, however it is said.
+DEADLINES = ("deadline", "timeout", "timed out")
 SOURCE_DELETED = (
     "source deleted",
     "source was deleted",
@@ -45,6 +47,8 @@ def is_cancelled(error: str | None) -> bool:
     if error is None:
         return False
     said = _in_one_spelling(error)
+    if any(deadline in said for deadline in DEADLINES):
+        return False
     return said in CANCELLED_ALONE or any(
         said.startswith(words) and not said[len(words) :][:1].isalnum() for words in CANCELLED + SOURCE_DELETED
     )

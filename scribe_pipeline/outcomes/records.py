@@ -7,7 +7,6 @@ depends on how much was sent holds the family's turn, so that two scans never co
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +18,6 @@ from sqlalchemy import (
     Integer,
     Row,
     Text,
-    Update,
     and_,
     cast,
     exc,
@@ -267,7 +265,12 @@ def settle(engine: Engine, claim: NoticeClaim, *, sent: bool) -> str:
     if sent:
         values["failure_notified_at"] = func.clock_timestamp()
     statement = update(jobs).where(claim.fence).values(**values)
-    return notice if in_transaction(engine, partial(_written, statement=statement)) == 1 else "lost"
+
+    def write(connection: Connection) -> int:
+        _be_brief(connection)
+        return connection.execute(statement).rowcount
+
+    return notice if in_transaction(engine, write) == 1 else "lost"
 
 
 def claim_digest(engine: Engine, family: Family, stamped: Callable[[datetime], object]) -> tuple[datetime, Sequence[Row[Any]]]:
@@ -305,13 +308,14 @@ def release_digest(engine: Engine, family: Family, stamp: datetime) -> int:
     jobs = family.table
     own = and_(_is_digest, jobs.c.failure_notified_at == stamp)
     statement = update(jobs).where(own).values(failure_notified_at=None)
-    return in_transaction(engine, partial(_written, statement=statement))
 
+    def release(connection: Connection) -> int:
+        _be_brief(connection)
+        # a claim whose answer was lost may not be over yet
+        take_turn(connection, family)
+        return connection.execute(statement).rowcount
 
-def _written(connection: Connection, statement: Update) -> int:
-    """Run an update that waits for nobody for long, and return how many rows it has changed."""
-    _be_brief(connection)
-    return connection.execute(statement).rowcount
+    return in_transaction(engine, release)
 
 
 def _be_brief(connection: Connection) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 # What is longer is cut before anything is looked for; then the end goes, too, where half of something may be left.
 MAX_CODE_POINTS = 20_000
 _LONGEST_HALF = 512
-_SHORTEST_KNOWN = 4
+SHORTEST_KNOWN = 4
 
 # What holds the parts of a name together, in a file's name, in an address or in a term.
 _HELD = r"[\s_+.\u00ad\u200b-\u200d\u2060\ufeff-]|%20"
@@ -48,7 +48,7 @@ _APOSTROPHE = rf"(?<=[{_SPELLED}])['’](?=[{_SPELLED}])"
 _AFTER = ".,;:!?)]}>'’…，。；：、！？）】—–-"
 _EXTENSIONS = (
     "pdf|docx?|docm|dotx?|odt|ods|odp|odg|rtf|xlsx?|xlsm|csv|tsv|pptx?|ppsx?|tiff?|jpe?g|png|webp|jp2|jpx|j2k|gif|bmp|hei[cf]|avif|svg|"
-    "eps|ps|ai|cdr|afpub|afdesign|vsdx?|xml|alto|hocr|jsonl?|ya?ml|txt|md|log|x?html?|epub|mobi|tex|indd|idml|psd|pub|pages|wpd|eml|"
+    "eps|ps|ai|cdr|afpub|afdesign|vsdx?|xml|alto|hocr|jsonl?|ya?ml|txt|md|log|x?html?|epub|mobi|tex|indd|idml|psd|pub|wpd|eml|"
     "msg|zip|7z|rar|tar|t?gz|xps|djvu"
 )
 # A text in a script without spaces may go on right after an ending.
@@ -83,15 +83,15 @@ _UUIDS = re.compile(
 _ISSUED = re.compile(
     r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[\w\s+/=]*+(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?|"
     r"eyJ[\w-]{5,}+(?:\.[\w-]*+){0,4}|"
-    r"(?<![A-Za-z0-9])(?:AIza|ya29\.|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|xapp-|whsec_|hf_|npm_|pypi-|SG\.)[\w.-]{8,}+|"
+    r"(?<![A-Za-z0-9])(?:AIza|ya29\.|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|xapp-|whsec_|pypi-|SG\.)[\w.-]{8,}+|"
     r"(?<![A-Za-z0-9])(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{8,}+|"
     r"(?<![A-Za-z0-9])[0-9a-fA-F]{32}\.[A-Za-z0-9]{8,}+|"
     r"(?<![A-Za-z0-9])GOCSPX-[\w-]{8,}+|"
-    r"(?<![A-Za-z0-9])(?:[srp]k[-_](?:live|test)_|re_|key-|sk-)(?=[\w-]{0,200}?\d)[\w-]{8,}+|"
+    r"(?<![A-Za-z0-9])(?:[srp]k[-_](?:live|test)_|re_|key-|sk-|hf_|npm_)(?=[\w-]{0,200}?\d)[\w-]{8,}+|"
     r"(?<![A-Za-z0-9])sk-(?:[a-z]{1,8}-)?[A-Za-z]{20}[\w-]*+"
 )
 _SECRETS = re.compile(
-    r"(?P<kept>(?<![A-Za-z0-9])(?:\w{1,40}[_-]|x-|(?-i:[A-Za-z0-9]{0,39}[a-z0-9](?=[A-Z])))?(?:"
+    r"(?P<kept>(?<![A-Za-z0-9])(?:\w{1,40}[_-]|x-|(?P<camel>(?-i:[A-Za-z0-9]{0,39}[a-z0-9](?=[A-Z]))))?(?:"
     r"(?P<always>[A-Za-z0-9]{0,20}pass(?:word|wd|phrase)|pass|pwd|secret|authorization|"
     r"(?:api|access|secret|private)[_-]?key|cookie|credentials?)|"
     r"key|token|auth|sig|signature|session)[\"']?\s{0,3}(?:=>?|:)\s{0,3})"
@@ -133,11 +133,13 @@ _BEFORE_PATH = rf"\s<>()\[\]{{}},;:=|'’{_QUOTES}{_MARKS}"
 _ENCODED_PATHS = re.compile(
     rf"(?<![^{_BEFORE_PATH}])(?:(?:(?!%2f|%5c)[^{_BEFORE_PATH}])*+%(?:2f|5c)){{2,}}+[^\s<>'’{_QUOTES}]*+", re.I
 )
+# What stands in the middle of a person's name.
+_PARTICLE = "(?i:van|von|vom|zu|zur|de|del|della|der|den|des|di|da|do|dos|la|le|el|ten|ter|y) "
 # What is left of a path or a URL with a space in one of its parts, up to the end of its last part that has a slash before it; of
-# the words up to a slash only the first may have a small letter, so that a sentence goes on.
+# the words up to a slash only the first may have a small letter, or follow a particle, so that a sentence goes on.
 _REST = re.compile(
-    rf"(?<=[{_URL}{_PATH}])(?:{_SPACE}(?:{_IN_PATH}{{1,60}}+{_SPACE}(?=[A-ZÀ-Þ])){{0,2}}{_NO_PATH}{_IN_PATH}{{1,255}}+[/\\]"
-    rf"(?:{_IN_PATH}|[/\\])*+)++"
+    rf"(?<=[{_URL}{_PATH}])(?:{_SPACE}(?:{_PARTICLE}|{_IN_PATH}{{1,60}}+{_SPACE}(?={_PARTICLE}|[A-ZÀ-Þ])){{0,4}}{_NO_PATH}"
+    rf"{_IN_PATH}{{1,255}}+[/\\](?:{_IN_PATH}|[/\\])*+)++"
 )
 
 _PAIRS = (
@@ -193,7 +195,7 @@ def truncate(text: str, limit: int) -> str:
 
 def _known_words(known: Iterable[str]) -> re.Pattern[str] | None:
     forms = {form for word in known for form in _spellings(clean(word).strip())}
-    told = sorted((word for word in forms if len(word) >= _SHORTEST_KNOWN), key=lambda word: (-len(word), word))
+    told = sorted((word for word in forms if len(word) >= SHORTEST_KNOWN), key=lambda word: (-len(word), word))
     any_of_them = "|".join(dict.fromkeys(map(_in_any_form, told)))
     return re.compile(rf"(?:(?<![{_LETTERS}])|(?<=%[0-9a-f]{{2}}))(?:{any_of_them})", re.I) if told else None
 
@@ -259,8 +261,10 @@ def _but_after(mark: str, after: str = _AFTER) -> Callable[[re.Match[str]], str]
 
 def _secret(found: re.Match[str]) -> str:
     secret = found["secret"]
-    # `unexpected token: endobj` is about a file, `token: 83hf82h` is not
-    if not found["always"] and found["kept"][-1].isspace() and secret.isalpha() and len(secret) < 20:
+    # `unexpected token: endobj` and `maxToken: 4096` are about a file, `token: 83hf82h` is not
+    is_word = found["kept"][-1].isspace() and secret.isalpha() and len(secret) < 20
+    is_count = found["camel"] and secret.isdecimal() and len(secret) < 8
+    if not found["always"] and (is_word or is_count):
         return found[0]
     return found["kept"] + _KEY
 

@@ -13,8 +13,10 @@ from scribe_pipeline.outcomes.records import is_recordable, oldest_unrecorded
 
 @dataclass(frozen=True)
 class Waiting:
-    """The job that a scan would take first, for how many seconds it has waited for one, and the number of the
-    ten minutes since 1970 that it is now."""
+    """The job that a scan would take first; `bucket` is the number, since 1970, of the ten minutes that it is now.
+
+    `seconds` is for how long it could have been taken.
+    """
 
     job_id: str
     seconds: float

@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from PIL import Image as Picture
+from sqlalchemy import text
 
 from scribe_pipeline.database import EmbeddedServer
 from scribe_pipeline.engines import LineText
@@ -98,6 +99,18 @@ def test_what_failed_of_a_page_is_counted_by_kind(house: House, operator: dict[s
     house.complete(house.claim())
     assert "\nfailures" not in scribe(operator, "job", "show", whole).stdout
     assert scribe_json(operator, "job", "show", whole)["failures"] == {}
+
+
+@pytest.mark.parametrize("snapshot", ['{"transcription_provider": 7}', '{"name": ' + "[" * 1500 + "]" * 1500 + "}"])
+def test_a_job_whose_row_is_odd_can_be_shown(house: House, operator: dict[str, str], snapshot: str) -> None:
+    """R29: it is what one looks at when a snapshot is invalid."""
+    job = str(house.job())
+    with house.engine.begin() as connection:
+        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        odd = text("UPDATE transcription_jobs SET context_snapshot = :snapshot, failures = '[{}]'")
+        connection.execute(odd, {"snapshot": snapshot})
+    shown = scribe(operator, "job", "show", job)
+    assert (shown.returncode, shown.stderr) == (0, "") and "\nread with      " in shown.stdout
 
 
 def test_where_an_engine_refused_ready_is_what_to_ask(house: House, operator: dict[str, str]) -> None:
@@ -265,21 +278,23 @@ def test_bad_requests_get_one_line(operator: dict[str, str], arguments: list[str
 def test_looking_does_not_migrate(operator: dict[str, str], server: EmbeddedServer) -> None:
     """R29: a schema that is not this program's, or not there, is named and left as it is; of an empty database, where it is."""
     server.ensure_database("not_migrated")
-    url = server.url("not_migrated")
-    other = operator | {"SCRIBE_DATABASE_URL": url}
-    empty = scribe(other, "job", "list")
-    assert (empty.returncode, empty.stderr.count("\n")) == (1, 1)
-    place = url.rpartition("@")[2].partition("/")[0]
-    assert f"the database not_migrated at {place} is empty" in empty.stderr and "look at SCRIBE_DATABASE_URL" in empty.stderr
-    assert (url.partition("@")[0].rpartition(":")[2]) not in empty.stderr
-    with psycopg.connect(url) as connection:
-        assert connection.execute("SELECT to_regclass('alembic_version')").fetchone() == (None,)
-        connection.execute("CREATE TABLE alembic_version AS SELECT '0001' AS version_num")
-    for command in (["job", "list"], ["batch", "list"], ["worker", "--once"]):
-        done = scribe(other, *command)
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert "run scribe db upgrade" in done.stderr
-    drop_database(server, "not_migrated")
+    try:
+        url = server.url("not_migrated")
+        other = operator | {"SCRIBE_DATABASE_URL": url}
+        empty = scribe(other, "job", "list")
+        assert (empty.returncode, empty.stderr.count("\n")) == (1, 1)
+        place = url.rpartition("@")[2].partition("/")[0]
+        assert f"the database not_migrated at {place} is empty" in empty.stderr and "look at SCRIBE_DATABASE_URL" in empty.stderr
+        assert (url.partition("@")[0].rpartition(":")[2]) not in empty.stderr
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT to_regclass('alembic_version')").fetchone() == (None,)
+            connection.execute("CREATE TABLE alembic_version AS SELECT '0001' AS version_num")
+        for command in (["job", "list"], ["batch", "list"], ["worker", "--once"]):
+            done = scribe(other, *command)
+            assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+            assert "run scribe db upgrade" in done.stderr
+    finally:
+        drop_database(server, "not_migrated")
 
 
 def test_every_command_is_told_in_a_whole_sentence() -> None:

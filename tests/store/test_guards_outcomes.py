@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -20,6 +21,7 @@ from scribe_pipeline.outcomes.records import (
     claim_digest,
     give_up,
     record,
+    release_digest,
     settle,
     take_turn,
     to_be_retried,
@@ -156,7 +158,7 @@ def turn_of(endings: Endings, family: Family) -> Iterator[None]:
         other.rollback()
 
 
-@pytest.mark.parametrize("what", ["first claim", "claim again", "digest"])
+@pytest.mark.parametrize("what", ["first claim", "claim again", "digest", "release"])
 def test_scans_of_a_family_count_one_after_the_other(endings: Endings, what: str) -> None:
     """R183, R185, R192: two that count at once would both find room; those of another family are not in the way."""
     engine = endings.house.engine
@@ -167,6 +169,7 @@ def test_scans_of_a_family_count_one_after_the_other(endings: Endings, what: str
         "first claim": lambda: recorded(endings, row),
         "claim again": lambda: claim_again(engine, FLYERS, again, endings.policy),
         "digest": lambda: claim_digest(engine, FLYERS, lambda _: None),
+        "release": lambda: release_digest(engine, FLYERS, datetime.now(UTC)),
     }
     with turn_of(endings, FLYERS), pytest.raises(DatabaseError) as caught:
         claims[what]()

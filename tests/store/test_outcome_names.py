@@ -77,3 +77,9 @@ def test_a_file_called_like_a_secret_hides_no_secret(endings: Endings, name: str
 def test_everyday_words_are_nobodys_name(endings: Endings, failure: str) -> None:
     """R215, R170: failures are counted by their words, so a file that is called by such words takes none of them away."""
     assert facts(endings, "page-12.png", failures=[failure])["failures"] == [failure]
+
+
+@pytest.mark.parametrize(("name", "word"), [("Out-put.pdf", "output"), ("meta-data.pdf", "metadata"), ("e-mail.pdf", "email")])
+def test_everyday_words_in_two_parts_are_nobodys_name(endings: Endings, name: str, word: str) -> None:
+    """R170: nor is such a word because a file's name has a hyphen in it."""
+    assert facts(endings, name, error=f"the {word} is bad")["error"] == f"the {word} is bad"

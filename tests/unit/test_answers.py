@@ -45,6 +45,8 @@ from scribe_pipeline.engines.answers import read_answer
         "**Transcription:**\n\n`Dear Sir`",
         "<think>\n\n</think>\n\nDear Sir",
         "<think>It is a letter: `Dear Sir`.</think>Transcription: Dear Sir",
+        "<think>a</think>\n<think>b</think>Dear Sir",
+        "<thinking>It is a letter.</thinking> Dear Sir",
     ],
 )
 def test_what_a_chat_adds_is_taken_away(answer: str) -> None:

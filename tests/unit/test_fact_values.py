@@ -108,6 +108,8 @@ def test_what_is_no_term_does_not_stay(value: object) -> None:
         "application/vnd.oasis.opendocument.text",
         "application/x-7z-compressed",
         "video/3gpp",
+        "image/vnd.djvu",
+        "application/vnd.apple.pages",
     ],
 )
 def test_media_types_stay(value: str) -> None:

@@ -57,7 +57,7 @@ NAMES = (
 )
 NAMES += ("екатерина", "παπαδόπουλος", "山田太郎兵衛", "محمدعلي", "प्रियंकादेवी", "สมชายดี", "mu\u0308hlbauer", "d’artagnan")
 ENDINGS = ("pdf", "PDF", "docx", "doc", "odt", "rtf", "xlsx", "pptx", "tif", "tiff", "jpg", "JPEG", "png", "webp", "jp2", "gif")
-ENDINGS += ("xml", "json", "txt", "zip", "html", "ai", "ps", "pages", "pub", "cdr", "vsd", "vsdx", "wpd", "afpub", "afdesign")
+ENDINGS += ("xml", "json", "txt", "zip", "html", "ai", "ps", "pub", "cdr", "vsd", "vsdx", "wpd", "afpub", "afdesign")
 CAMEL = ("accessToken", "clientSecret", "AccountKey", "dbPassword", "sessionToken", "SharedAccessKey", "PGPASSWORD")
 FOLDERS = ("home", "Users", "srv", "data", "uploads", "var", "mnt", "Dokumente", "архив", "スキャン")
 # Names with the spellings that others have for them.
@@ -212,8 +212,9 @@ def spaced_path(numbers: random.Random) -> Leak:
 def rest_of_path(numbers: random.Random) -> Leak:
     """Return a path or a URL with a space in one part, with no name of a file for its end."""
     who, other, tail = person(numbers), person(numbers), letters(numbers, 8)
+    between = numbers.choice(("", "", "van ", "von der ", "de la "))
     start = numbers.choice(("/Users", "/home/x", "C:/Users", "c:/a", "s3://bucket", "https://h.example/u", "HTTP://a.b.example"))
-    return f"{start}/{who} {other}/{numbers.choice(('', 'My Docs/', f'{tail}/'))}{tail}", [who, other, tail]
+    return f"{start}/{who} {between}{other}/{numbers.choice(('', 'My Docs/', f'{tail}/'))}{tail}", [who, other, tail]
 
 
 def encoded_path(numbers: random.Random) -> Leak:
