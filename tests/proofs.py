@@ -4,9 +4,11 @@ import os
 import random
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 # What the proofs of this run have counted; shown at its end.
 told: list[str] = []
@@ -64,7 +66,22 @@ def named(item: str) -> Iterator[None]:
         raise
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+def living(processes: Iterable[psutil.Process], seconds: float = 60) -> list[psutil.Process]:
+    """Wait for the end of processes, and return those that have not come to it; one that nobody has buried has ended, too."""
+    until = time.monotonic() + seconds
+    while (left := [process for process in processes if _lives(process)]) and time.monotonic() < until:
+        time.sleep(0.02)
+    return left
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 300) -> None:
     """Look again and again whether the condition holds; fail, saying what did not come, if it takes too long."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -45,7 +45,7 @@ def test_definitions_validate_without_a_dagster_home(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / ".scribe").exists()
@@ -85,7 +85,7 @@ def test_assets_are_materialized_by_hand(operator: dict[str, str], tmp_path: Pat
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     for asset in assets:

@@ -144,7 +144,7 @@ def test_the_sensor_asks_for_jobs_that_a_scan_would_take(endings: Endings) -> No
     job = build_defs().resolve_job_def("outcome_scan")
     endings.failed_job(ago=100)
     endings.house.job()
-    endings.flyer(ago=119)
+    endings.flyer(ago=100)
     assert asked(endings, instance).startswith("Seconds")
     endings.pass_time(200)
     endings.flyer(ago=200)

@@ -217,7 +217,7 @@ def test_a_terminated_run_gives_back(house: House, database_url: str) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     (row,) = house.rows(
         """SELECT j.status, a.outcome, a.error_category, extract(epoch FROM j.retry_after - j.updated_at) AS seconds
            FROM transcription_jobs j JOIN transcription_job_attempts a ON a.job_id = j.id"""

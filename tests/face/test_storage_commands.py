@@ -22,7 +22,7 @@ from tests.store.test_items import furnished
 
 STRAY = new_object_key("0" * 64, "png")
 NOBODY = "01900000-0000-7000-8000-00000000dead"
-WAITING = "SELECT resource_key FROM resource_cleanup_outbox WHERE kind = 'upload_blob'"
+WAITING = "SELECT resource_key FROM resource_cleanup_outbox WHERE kind = 'upload_blob' ORDER BY 1"
 
 
 def make_due(house: House) -> None:
@@ -217,7 +217,7 @@ def test_dispatch_waits_for_a_store(house: House, operator: dict[str, str]) -> N
     make_due(house)
     wait_until(lambda: house.rows(WAITING) == [], "the removal of all")
     process.send_signal(signal.SIGTERM)
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=300)
     assert (process.returncode, out) == (0, "")
     assert said.splitlines()[0] == once.stderr.strip()
     assert said.count(once.stderr.strip()) == 1

@@ -14,7 +14,7 @@ from scribe_pipeline.errors import ScribeError
 from scribe_pipeline.events import Operator
 from scribe_pipeline.jobs import cancel_job, request_job
 from tests.conftest import fresh_database
-from tests.faults.crew import LEASE_SECONDS, Worker, Workplace, crew, read_pages
+from tests.faults.crew import LEASE_SECONDS, Worker, Workplace, crew, read_in_time, read_pages
 from tests.houses import House
 from tests.proofs import named, seeded, size_of, tell, wait_until
 
@@ -160,9 +160,15 @@ class Shift:
         return stopped
 
     def finish(self) -> None:
-        """Let everybody work until nothing is open."""
+        """Let everybody work until nothing is open, with somebody who comes through however slow the machine is."""
         wait_until(lambda: not self.still_stopped(), "the end of all stops")
-        wait_until(lambda: not self.open_jobs(), "the end of all jobs")
+        self.workers.append(Worker(self.place, 0, read_in_time))
+        try:
+            wait_until(lambda: not self.open_jobs(), "the end of all jobs")
+        except AssertionError as error:
+            open_ones = "SELECT id, status, attempt_count, due_at, lease_owner FROM transcription_jobs WHERE due_at IS NOT NULL"
+            error.add_note("\n".join([*map(str, self.house.rows(open_ones)), self.place.log.read_text()[-3000:]]))
+            raise
         for worker in list(self.workers):
             self.dismiss(worker)
 

@@ -15,6 +15,7 @@ from scribe_pipeline.engines import EnginePool, ProcessExpired
 from scribe_pipeline.engines.pool import report_progress
 from scribe_pipeline.errors import Category, ScribeError
 from scribe_pipeline.jobs import drain
+from tests.proofs import living
 
 PARENT = """
 import sys, time
@@ -148,8 +149,7 @@ def test_workers_die_with_their_parent() -> None:
     assert len(children) >= 2
     parent.kill()
     parent.wait()
-    _, alive = psutil.wait_procs(children, timeout=20)
-    assert alive == []
+    assert living(children) == []
     parent.stdout.close()
 
 
@@ -161,7 +161,7 @@ def test_stop_ends_busy_workers() -> None:
         time.sleep(0.05)
     worker = psutil.Process(pool.progress(ticket)[0])
     pool.stop()
-    worker.wait(timeout=20)
+    worker.wait(timeout=60)
 
 
 def test_a_task_that_is_let_go_stops_by_itself() -> None:

@@ -19,7 +19,7 @@ from scribe_pipeline.workspaces import sweep_reservations
 from tests.faults.crew import Duty, Turn, Worker, Workplace, crew, named_engine
 from tests.faults.depot import Depot
 from tests.houses import FakeEngines, House, InlinePool, line_shape, png
-from tests.proofs import seeded, size_of, tell
+from tests.proofs import seeded, size_of, tell, wait_until
 
 _WORKERS, _DISPATCHERS, _OPEN_FILES = 4, 2, 40
 # Much longer than a write takes, and short enough for what the dead have left to be removed while others work.
@@ -169,6 +169,9 @@ def test_a_storm_of_uploads_leaves_nothing_behind(database_url: str, tmp_path: P
                 storm.strike(workers, place, upload, "workers")
             else:
                 storm.strike(dispatchers, place, dispatch, "dispatchers")
+    # a worker that was killed may have sent a COMMIT that the server is still busy with
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%:%'"
+    wait_until(lambda: not house.value(sessions.replace(":", r"\:")), "the end of the workers' sessions")
     depot.check()
     storm.counted["objects removed"] = house.value("SELECT count(*) FROM removals")
     storm.counted["of them by a second dispatcher"] = house.value("SELECT count(*) FROM removals WHERE attempts > 1")

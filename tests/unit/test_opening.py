@@ -91,7 +91,7 @@ def test_another_process_opens_the_same_store(fake_gcs: FakeGcs, tmp_path: Path)
     write = (
         "import sys; from scribe_pipeline.storage import open_store; open_store(sys.argv[1]).write(sys.argv[2], b'scan', 'claim')"
     )
-    subprocess.run([sys.executable, "-c", write, url, KEY], check=True, cwd=ROOT, timeout=60)
+    subprocess.run([sys.executable, "-c", write, url, KEY], check=True, cwd=ROOT, timeout=300)
     assert open_store(url).read(KEY) == b"scan"
     assert fake_gcs.objects[f"letters/{KEY}"].data == (tmp_path / "blobs" / KEY).read_bytes() == b"scan"
 
@@ -111,7 +111,7 @@ except ScribeError as error:
     print(error.category, error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script, tmp_path / "blobs"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script, tmp_path / "blobs"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300
     )
     assert done.stdout == "unavailable a bucket for scans needs Google's libraries: pip install 'scribe-pipeline[gcp]'\n"
 
@@ -125,7 +125,7 @@ open_store(sys.argv[1]).check()
 print([name for name in sys.modules if name.startswith(("google", "requests", "dagster_gcp"))])
 """
     done = subprocess.run(
-        [sys.executable, "-c", script, tmp_path / "blobs"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script, tmp_path / "blobs"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300
     )
     assert done.stdout == "[]\n"
 

@@ -18,6 +18,7 @@ from scribe_pipeline.engines.images import Pixels
 from scribe_pipeline.engines.models import Model
 from scribe_pipeline.engines.remote import Gemini, GlmOcr, Ollama, OpenAi, RemoteTranscriber
 from scribe_pipeline.errors import Category, ScribeError
+from tests.proofs import wait_until
 from tests.provider_dialects import OpenAi as OpenAiDialect
 from tests.provider_dialects import Vllm
 from tests.providers import KEY, Fault, Provider
@@ -25,7 +26,7 @@ from tests.providers import KEY, Fault, Provider
 CLIENTS: dict[str, type[RemoteTranscriber]] = {"gemini": Gemini, "openai": OpenAi, "glm-ocr": GlmOcr, "ollama": Ollama}
 CROP = np.asarray(Image.effect_noise((300, 40), 90).convert("RGB"))
 OPTIONS = ReadingOptions()
-PATIENT, HASTY = 30.0, 0.3
+PATIENT, HASTY = 30.0, 1.0
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,7 @@ def test_an_answer_that_takes_too_long_is_left(double: Provider, kind: Fault) ->
     """R110: neither silence nor an answer that comes byte by byte is waited for longer than one line's time-out."""
     double.order(kind)
     assert failure(double, client(double, HASTY)) is Category.TIMEOUT
+    wait_until(lambda: double.requests, "the request")
     assert len(double.requests) == 1
 
 

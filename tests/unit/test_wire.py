@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import httpx2
 import pytest
@@ -12,7 +13,7 @@ from scribe_pipeline.errors import Category, ScribeError
 from tests.providers import Fault, Provider
 
 SHOW = {"model": "reader-1"}
-HASTY, MANY = 0.3, 5000
+HASTY, MANY = 1.0, 20_000
 
 
 @pytest.fixture
@@ -109,7 +110,8 @@ def test_threads_that_share_a_client_do_not_share_their_time(double: Provider) -
     calls = 0
     # as long as others call, it could go on for ever if their time were its own
     while thread.is_alive() and calls < MANY:
-        assert client.post(f"{double.endpoint}/api/show", json=SHOW).is_success
+        with suppress(httpx2.TimeoutException):  # this thread may have to wait for its turn, too
+            assert client.post(f"{double.endpoint}/api/show", json=SHOW).is_success
         calls += 1
     thread.join()
     assert failed == [Category.TIMEOUT] and calls < MANY and double.refused == []
