@@ -97,13 +97,17 @@ def _leading(engine: Engine) -> Iterator[bool]:
     except exc.DBAPIError as error:
         raise translated(error) from None
     leads: bool | None = None
+    stepped_back = False
     try:
         leads = _take_lead(connection)
         yield leads
     finally:
-        if leads is None or (leads and not _step_back(connection)):
-            connection.invalidate()  # which ends the session, and with it the lead
-        connection.close()
+        try:
+            stepped_back = leads is not None and (not leads or _step_back(connection))
+        finally:
+            if not stepped_back:
+                connection.invalidate()  # which ends the session, and with it the lead
+            connection.close()
 
 
 def _take_lead(connection: Connection) -> bool:

@@ -37,7 +37,7 @@ def test_each_bad_file_is_one_plain_sentence(environment: dict[str, str], tmp_pa
         "segment ",
         "transcribe ",
         "3 of 12 pages are drafts",
-        "To try the others",
+        "Mend or leave out the others",
     )
     assert [line for line in done.stderr.splitlines() if not line.startswith(own)] == []
     (passed_over,) = (line for line in done.stderr.splitlines() if line.startswith("Passed over"))
