@@ -24,6 +24,7 @@ rules = context_selection_rules
 
 _LOCAL = "local"
 _MAX_CONDITIONS = 32
+_ONE_LINE = "write one line without control characters, and without a space at either end"
 _MAX_PRIORITY = 2**31 - 1
 # What two requests that are made at once may come to, and what the later one is told.
 _TAKEN = {
@@ -175,7 +176,8 @@ def _checked(fields: Mapping[str, Any]) -> ContextFields:
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         name = str(problem["loc"][0])
-        raise ScribeError(Category.INVALID_ARGUMENT, f"the context's {name} is not valid: {problem['msg']}") from None
+        said = {"string_pattern_mismatch": _ONE_LINE}.get(problem["type"], problem["msg"])
+        raise ScribeError(Category.INVALID_ARGUMENT, f"the context's {name} is not valid: {said}") from None
 
 
 def _check_engines(fields: Mapping[str, Any]) -> None:

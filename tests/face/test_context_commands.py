@@ -176,6 +176,7 @@ def test_with_a_registry_that_cannot_be_read_no_context_is_made(house: House, op
         (["context", "create", "new", "--segmentor", "kraken-blla", "--transcriber", "local"], 2, "not of the form PROVIDER/MODEL"),
         (["context", "create", "new"], 2, "--segmentor"),
         (["context", "create", "new", *ENGINES, "--temperature", "warm"], 2, "the context's temperature is not valid"),
+        (["context", "create", " new", *ENGINES], 2, "the context's name is not valid: write one line without control characters"),
         (["context", "create", "new", *ENGINES, "--prompt", "a", "--prompt-file", "b"], 2, "and not from both"),
         (["context", "create", "new", *ENGINES, "--prompt-file", "/nowhere"], 2, "/nowhere cannot be read"),
         (["context", "edit", "diary", "--timeout", "1"], 2, "the system has no context 'diary' of its own"),
